@@ -1,0 +1,75 @@
+"""Turning a caller's scope and options into the filter that every read path uses."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from memstore.access import Operation, Principal, narrowed, readable
+from memstore.errors import InvalidInput, InvalidScope
+from memstore.storage.base import Reader, RowFilter
+from memstore.types import KINDS, ROLES, Layer, Scope
+
+Instant = Callable[[object], int | None]
+"""Reads a caller's time into microseconds, None for none; see ``MemoryStore``."""
+
+
+def check_scope(scope: object) -> Scope:
+    """:raises InvalidScope: when something else was passed as the scope."""
+    if not isinstance(scope, Scope):
+        raise InvalidScope(f"the first argument is the asker's Scope, not {type(scope).__name__}")
+    return scope
+
+
+def principal(reader: Reader, scope: Scope) -> Principal:
+    """The asker as the access rules see it, with its membership of this moment."""
+    membership = reader.membership(scope.team_id, scope.user_id)
+    return Principal(scope, membership.is_member, membership.is_admin)
+
+
+def row_filter(
+    asker: Principal,
+    operation: Operation,
+    layer: Layer,
+    *,
+    now: int,
+    kinds: Sequence[str] | None = None,
+    roles: Sequence[str] | None = None,
+    session: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    as_of: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    include_history: bool = False,
+    live_only: bool = False,
+) -> RowFilter:
+    """The one filter of recall, get, list, search, count and history.
+
+    :raises InvalidInput: for kinds or roles that do not exist.
+    """
+    history = include_history or as_of is not None
+    return RowFilter(
+        team_id=asker.scope.team_id,
+        user_id=asker.scope.user_id,
+        visible=readable(asker, operation, history=history),
+        narrowed=narrowed(asker.scope),
+        shared=layer != "messages",
+        kinds=_checked("kind", kinds, KINDS),
+        roles=_checked("role", roles, ROLES),
+        session=session,
+        since=since,
+        until=until,
+        as_of=as_of,
+        current_at=None if history else now,
+        live_only=live_only,
+        metadata=dict(metadata or {}),
+    )
+
+
+def _checked(what: str, values: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if isinstance(values, str):
+        values = [values]
+    unknown = [value for value in values if value not in known]
+    if unknown:
+        raise InvalidInput(f"unknown {what} {unknown[0]!r}; known are {', '.join(known)}")
+    return tuple(values)

@@ -1,0 +1,219 @@
+"""The daily JSONL fallback beside the database: ``<database>.fallback/YYYY-MM-DD.jsonl`` (SPEC S7).
+
+A line is one *operation*: a JSON object whose first member ``crc`` is the CRC-32 of the rest of the line, then
+``v`` (format version) and ``op``:
+
+``store``    which store writes here, and its time zone; first line of every day file
+``message``  one message row, complete enough to rebuild it identically
+``placed``   a message line that was adopted later, with the position and arrival number it then took
+``live``     a change of a session's live window: ``fork``, ``restore`` or ``clear``
+``session``  title, pin, hidden and creation time of a session
+``delete``   messages deleted by id
+"""
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from memstore.canonical import ordered_json
+from memstore.errors import FallbackError
+
+FORMAT_VERSION = 1
+OPERATIONS = ("store", "message", "placed", "live", "session", "delete")
+Operation = dict[str, Any]
+
+_HEAD = '{"crc":"'
+_BODY_AT = len('{"crc":"00000000",')
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a day file: an operation, or the reason why it is none. ``end`` is the offset behind it."""
+
+    number: int
+    end: int
+    operation: Operation | None
+    fault: str | None = None
+
+
+def encode(operation: Operation) -> bytes:
+    """The line of an operation, with its checksum and its end of line."""
+    body = ordered_json({"v": FORMAT_VERSION, **operation}, "a fallback line")[1:]
+    return f'{_HEAD}{zlib.crc32(body.encode()):08x}",{body}\n'.encode()
+
+
+def decode(line: bytes) -> Operation:
+    """The operation of a line without its end of line.
+
+    :raises ValueError: saying what is wrong with it.
+    """
+    if not line.startswith(_HEAD.encode()):
+        raise ValueError("not a line of the fallback (no checksum)")
+    if f"{zlib.crc32(line[_BODY_AT:]):08x}" != line[len(_HEAD) : len(_HEAD) + 8].decode("latin-1"):
+        raise ValueError("checksum differs: the line is torn or was changed")
+    operation = json.loads(line)
+    if operation["v"] > FORMAT_VERSION or operation["op"] not in OPERATIONS:
+        raise ValueError(
+            f"written by a newer memstore (version {operation['v']}, operation {operation['op']!r})"
+        )
+    return {key: value for key, value in operation.items() if key not in ("crc", "v")}
+
+
+class Fallback:
+    """The folder of day files. Callers hold the database's write lock, which orders appends across processes."""
+
+    def __init__(
+        self, database: Path, zone: ZoneInfo, *, durable: bool, header: Operation | None = None
+    ) -> None:
+        self.folder = folder_of(database)
+        self._zone = zone
+        self._durable = durable
+        self._header = header
+
+    def day(self, now: datetime) -> str:
+        """The day file that an instant belongs to, by the store's time zone."""
+        return now.astimezone(self._zone).strftime("%Y-%m-%d")
+
+    def path(self, day: str) -> Path:
+        return self.folder / f"{day}.jsonl"
+
+    def days(self) -> list[str]:
+        """Days that have a file, oldest first."""
+        return [path.stem for path in day_files(self.folder)]
+
+    def size(self, day: str) -> int:
+        """Bytes of a day's file, 0 where there is none."""
+        try:
+            return self.path(day).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def append(self, day: str, operations: Sequence[Operation]) -> tuple[int, int]:
+        """Append operations in one write, synced when the store is durable; returns (start, end) offsets.
+
+        :raises FallbackError: when not everything could be written; then nothing of it stays.
+        """
+        lines = b"".join(encode(operation) for operation in operations)
+        try:
+            self._make_folder()
+            with _locked(self.path(day)) as (descriptor, size):
+                if size == 0 and self._header is not None:
+                    lines = encode(self._header) + lines
+                elif size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    lines = b"\n" + lines  # a torn last line must not swallow the next one
+                self._write_all(descriptor, size, lines)
+                return size, size + len(lines)
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
+
+    def _write_all(self, descriptor: int, size: int, lines: bytes) -> None:
+        written = os.write(descriptor, lines)
+        if written != len(lines):
+            os.ftruncate(descriptor, size)
+            raise FallbackError(
+                f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full"
+            )
+        if self._durable:
+            os.fdatasync(descriptor)
+            if size == 0:
+                sync_folder(self.folder)
+
+    def withdraw(self, day: str, start: int, end: int) -> None:
+        """Take back what this transaction appended, as long as nothing stands behind it."""
+        try:
+            with _locked(self.path(day)) as (descriptor, size):
+                if size == end:
+                    os.ftruncate(descriptor, start)
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
+
+    def read(self, day: str, start: int = 0) -> Iterator[Line]:
+        """The lines of a day from an offset on; a torn last line comes as a fault."""
+        return read_lines(self.path(day), start)
+
+    def _make_folder(self) -> None:
+        if self.folder.is_symlink():
+            raise FallbackError(f"{self.folder} is a symbolic link; the fallback must be a folder of its own")
+        if not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700)
+            if self._durable:
+                sync_folder(self.folder.parent)
+
+
+def folder_of(database: Path) -> Path:
+    """The fallback folder of a database."""
+    return Path(f"{database}.fallback")
+
+
+def day_files(folder: Path) -> list[Path]:
+    """The day files of a folder, oldest first."""
+    return sorted(path for path in folder.glob("*.jsonl") if path.is_file()) if folder.is_dir() else []
+
+
+def holds_lines(database: Path) -> bool:
+    """Whether a fallback with content stands beside a (missing) database."""
+    return any(path.stat().st_size for path in day_files(folder_of(database)))
+
+
+def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
+    """Lines by the byte ``\\n`` alone: text may hold other separators that Python would cut at."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        end, number = start, 0
+        for raw in file:
+            number += 1
+            end += len(raw)
+            body = raw.removesuffix(b"\n")
+            if not body:
+                continue
+            if body == raw:
+                yield Line(number, end, None, "the line has no end: its write was cut off")
+                continue
+            try:
+                yield Line(number, end, decode(body))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                yield Line(number, end, None, str(error))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name in a folder survive power loss."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _locked:  # noqa: N801 - reads as a verb at its use
+    """An exclusive lock on a day file that is still the file of that name: an erasure may have renamed a new one in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> tuple[int, int]:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        while True:
+            self._descriptor = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            ours = os.fstat(self._descriptor)
+            try:
+                named = os.stat(self._path, follow_symlinks=False)
+            except FileNotFoundError:
+                named = None
+            if named is not None and (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev):
+                return self._descriptor, ours.st_size
+            os.close(self._descriptor)
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        os.close(self._descriptor)
+        return False

@@ -1,0 +1,184 @@
+"""Indexing: embed what is stale. Reads, model calls and writes apart, in small transactions: it can be stopped
+anywhere and resumes where it was."""
+
+import logging
+import secrets
+from collections.abc import Iterator
+
+from memstore.clock import Clock
+from memstore.embedding import Embedder, check_documents, embeddable
+from memstore.errors import EmbedderMismatch, EmbeddingError
+from memstore.storage.base import Generation, Job, Ref, Storage, TextRow, Writer
+from memstore.times import to_micros
+from memstore.types import IndexReport, Layer, Progress
+
+logger = logging.getLogger("memstore")
+
+BATCH_ROWS = 64
+LEASE_S = 900
+RETRY_BASE_S = 30
+MAX_ATTEMPTS = 8
+LAYERS: tuple[Layer, ...] = ("messages", "memories")
+
+
+class Indexer:
+    """Fills the vectors of one embedding generation."""
+
+    def __init__(self, storage: Storage, embedder: Embedder | None, clock: Clock) -> None:
+        self._storage = storage
+        self._embedder = embedder
+        self._clock = clock
+
+    def _now(self) -> int:
+        return to_micros(self._clock.now())
+
+    def run(self, progress: Progress | None = None) -> IndexReport:
+        """Embed every row that waits for a vector of the active generation. Without an embedder nothing is done,
+        and the report says how many rows wait.
+
+        :raises EmbedderMismatch: when the store's vectors are another model's.
+        :raises EmbeddingError: when the model fails; what was embedded before stays.
+        """
+        if self._embedder is None:
+            return self._without_embedder()
+        generation = self._active_generation(self._embedder)
+        jobs = list(self._claimed_jobs())
+        try:
+            report = self.fill(generation, progress)
+        except EmbeddingError as error:
+            self._give_up(jobs, error)
+            raise
+        with self._storage.write() as tx:
+            for job in jobs:
+                tx.finish(job)
+        return report
+
+    def change_over(self, progress: Progress | None = None) -> IndexReport:
+        """Bring the store to this embedder: build its generation beside the active one, then switch in one step.
+
+        Searches go on with the old vectors until then. Resumes a build that was stopped; a build for yet another
+        model is given up.
+        """
+        if self._embedder is None:
+            return self._without_embedder()
+        identity = self._embedder.identity
+        with self._storage.write() as tx:
+            active = tx.generation("active")
+            if active is None or active.identity == identity:
+                target = active or tx.new_generation(identity, "active", self._now())
+            else:
+                building = tx.generation("building")
+                if building is not None and building.identity != identity:
+                    tx.retire(building.number)
+                    building = None
+                target = building or tx.new_generation(identity, "building", self._now())
+            tx.requeue(target.number)
+        while True:
+            report = self.fill(target, progress)
+            if target.state == "active":
+                return report
+            with self._storage.write() as tx:
+                if tx.pending_count(target.number) == 0:  # nothing came in between
+                    tx.activate(target.number, self._now())
+                    return report
+
+    def fill(self, generation: Generation, progress: Progress | None) -> IndexReport:
+        """Embed what waits in one generation, batch by batch."""
+        embedded = refused = done = 0
+        with self._storage.read() as reader:
+            total = reader.pending_count(generation.number)
+        for layer, rows in self._batches(generation.number):
+            stored, reasons = self._embed(generation, layer, rows)
+            embedded += stored
+            refused += len(reasons)
+            done += len(rows)
+            if progress is not None:
+                progress(done, max(total, done))
+        with self._storage.read() as reader:
+            pending = reader.pending_count(generation.number)
+        return IndexReport(embedded, refused, pending, generation.number)
+
+    def _without_embedder(self) -> IndexReport:
+        with self._storage.read() as reader:
+            active = reader.generation("active")
+            pending = reader.pending_count(active.number if active else 0)
+        if pending:
+            logger.warning("%d rows wait for vectors; open the store with an embedder to index them", pending)
+        return IndexReport(0, 0, pending, active.number if active else None)
+
+    def _active_generation(self, embedder: Embedder) -> Generation:
+        identity = embedder.identity
+        with self._storage.read() as reader:
+            active = reader.generation("active")
+        if active is None:
+            with self._storage.write() as tx:
+                active = tx.generation("active") or tx.new_generation(identity, "active", self._now())
+        if active.identity != identity:
+            raise EmbedderMismatch(
+                f"the store's vectors are of {active.identity.model} ({active.identity.revision}, "
+                f"{active.identity.dim} dimensions), the embedder is {identity.model} ({identity.revision}, "
+                f"{identity.dim}); nothing was changed. Run reindex() (memstore reindex) to change over"
+            )
+        return active
+
+    def _batches(self, generation: int) -> Iterator[tuple[Layer, list[TextRow]]]:
+        for layer in LAYERS:
+            after = Ref(0)
+            while True:
+                with self._storage.read() as reader:
+                    rows = reader.pending(generation, layer, after, BATCH_ROWS)
+                if not rows:
+                    break
+                after = rows[-1].ref
+                yield layer, rows
+
+    def _embed(self, generation: Generation, layer: Layer, rows: list[TextRow]) -> tuple[int, dict[Ref, str]]:
+        """Embed one batch outside any transaction, then store it in one."""
+        assert self._embedder is not None  # noqa: S101 - callers have checked
+        reasons: dict[Ref, str] = {}
+        texts: dict[Ref, str] = {}
+        for row in rows:
+            text = embeddable(row.text)
+            if text is None:
+                reasons[row.ref] = "no text to embed"
+            else:
+                texts[row.ref] = text
+        refs = list(texts)
+        if refs:
+            raw = _called(self._embedder, [texts[ref] for ref in refs])
+            vectors, faults = check_documents(raw, len(refs), generation.identity.dim)
+            reasons |= {ref: fault for ref, fault in zip(refs, faults, strict=True) if fault}
+        good = [i for i, ref in enumerate(refs) if ref not in reasons]
+        with self._storage.write() as tx:
+            stored = 0
+            if good:
+                stored = tx.put_vectors(generation.number, layer, [refs[i] for i in good], vectors[good])
+            tx.refuse_vectors(generation.number, layer, reasons)
+        return stored, reasons
+
+    def _claimed_jobs(self) -> Iterator[Job]:
+        token = secrets.token_hex(8)
+        while True:
+            with self._storage.write() as tx:
+                job = tx.claim("index", token, self._now(), self._now() + LEASE_S * 1_000_000)
+            if job is None:
+                return
+            yield job
+
+    def _give_up(self, jobs: list[Job], error: EmbeddingError) -> None:
+        with self._storage.write() as tx:
+            for job in jobs:
+                self._fail(tx, job, error)
+
+    def _fail(self, tx: Writer, job: Job, error: EmbeddingError) -> None:
+        delay = RETRY_BASE_S * 2 ** (job.attempts - 1) * 1_000_000
+        tx.fail(job, str(error), self._now() + delay, dead=job.attempts >= MAX_ATTEMPTS)
+
+
+def _called(embedder: Embedder, texts: list[str]) -> object:
+    try:
+        return embedder.embed_documents(texts)
+    except EmbeddingError:
+        raise
+    except Exception as error:
+        raise EmbeddingError(f"the embedder failed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,1 @@
+"""Storage: the contract (``base``), its SQLite implementation, and the migrations that make the schema."""

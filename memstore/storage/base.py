@@ -1,0 +1,431 @@
+"""The storage contract. A backend keeps rows, searches them and applies changes; it never embeds, ranks across
+legs, fuses or prompts. Keys that cross it are (team_id, id); a ``Ref`` is the backend's own handle of a row.
+
+A backend offers two units of work: ``read()`` gives a :class:`Reader` on one consistent snapshot, ``write()`` a
+:class:`Writer` inside one transaction that commits when the block ends and rolls back when it raises.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
+
+from memstore.access import TRUE, Condition
+from memstore.embedding import EmbedderIdentity
+from memstore.text import IndexTokens, QueryTokens
+from memstore.types import Layer, SessionRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Ref = NewType("Ref", int)
+"""A backend's handle of a recallable row; larger is not newer, and it may change when a row is shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message as it is kept: JSON as text, times in microseconds. Also the body of a fallback line."""
+
+    id: str
+    team_id: str
+    user_id: str
+    agent_id: str
+    session: str
+    pos: int
+    arrival: int
+    role: str
+    content: str
+    checksum: str
+    source_kind: str
+    trust: int
+    created_at: int
+    recorded_at: int
+    client_id: str | None = None
+    task_id: str | None = None
+    name: str | None = None
+    search_text: str | None = None
+    tool_calls: str | None = None
+    tool_call_id: str | None = None
+    usage: str | None = None
+    meta: str | None = None
+    zone: str | None = None
+    complete: int = 1
+    branch: int = 0
+    live: int = 1
+    state: str = "live"
+    hidden: int = 0
+    deleted_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One version of a memory as it is kept."""
+
+    id: str
+    version: int
+    team_id: str
+    user_id: str
+    kind: str
+    priority: int
+    content: str
+    checksum: str
+    source_kind: str
+    trust: int
+    recorded_at: int
+    actor: str
+    created_at: int
+    arrival: int = 0
+    agent_id: str | None = None
+    task_id: str | None = None
+    visibility: str = "private"
+    state: str = "live"
+    metadata: str = "{}"
+    session: str | None = None
+    produced_by_agent: str | None = None
+    valid_from: int | None = None
+    valid_to: int | None = None
+    expires_at: int | None = None
+    superseded_at: int | None = None
+    superseded_by: str | None = None
+    verdict_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as it is kept; a backend numbers sessions by itself."""
+
+    team_id: str
+    user_id: str
+    agent_id: str
+    session: str
+    channel: str
+    chat_id: str
+    title: str
+    titled_by: str
+    created_at: int
+    updated_at: int
+    task_id: str | None = None
+    pinned: int = 0
+    hidden: int = 0
+    last_pos: int = 0
+    last_fork: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What the store knows of a user in a team now."""
+
+    is_member: bool
+    is_admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """What a read may return: permission and narrowing, then what the caller asked for. Applied before top-k.
+
+    :param team_id: the team whose rows are read; ``user_id`` the asker, whose own rows are one range.
+    :param shared: whether rows that others own are to be read too.
+    :param current_at: drop rows that ended or expired by this instant (microseconds); None with ``as_of``.
+    """
+
+    team_id: str
+    user_id: str
+    visible: Condition
+    narrowed: Condition = TRUE
+    shared: bool = False
+    kinds: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+    session: str | None = None
+    since: int | None = None
+    until: int | None = None
+    as_of: int | None = None
+    current_at: int | None = None
+    live_only: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row found by one leg. ``score`` is the leg's own, larger is better. The last three order ties."""
+
+    ref: Ref
+    score: float
+    recorded_at: int
+    arrival: int
+    id: str
+
+    @property
+    def tie(self) -> tuple[int, int, str]:
+        """Sorts the newer row first, then the smaller id."""
+        return (-self.recorded_at, -self.arrival, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One embedding generation."""
+
+    number: int
+    identity: EmbedderIdentity
+    state: Literal["building", "active", "retired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A leased unit of background work."""
+
+    job_no: int
+    kind: str
+    payload: dict[str, Any]
+    attempts: int
+    lease_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextRow:
+    """What indexing needs of a row. ``kept`` says that the row belongs into the indexes."""
+
+    ref: Ref
+    text: str
+
+
+class Reader(Protocol):
+    """Reads on one consistent snapshot."""
+
+    def meta(self, key: str) -> str | None:
+        """A value of the store's own settings."""
+        ...
+
+    def membership(self, team_id: str, user_id: str) -> Membership:
+        """A user without a row counts as member while the team's ``auto_join`` is on; one who left does not."""
+        ...
+
+    def interruptible(self, interrupt: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Within the block, a statement ends with TimeoutError soon after ``interrupt()`` is true."""
+        ...
+
+    def text_search(self, layer: Layer, tokens: QueryTokens, where: RowFilter, k: int) -> list[Candidate]:
+        """The k rows with the best BM25 of the team's own statistics, ties (9 digits) by :attr:`Candidate.tie`."""
+        ...
+
+    def phrase_rows(self, layer: Layer, tokens: QueryTokens, where: RowFilter) -> Iterator[tuple[Ref, str]]:
+        """Rows whose literal tokens hold the query's phrase, with their text, newest first within an owner."""
+        ...
+
+    def vector_search(
+        self,
+        layer: Layer,
+        generation: int,
+        query: "NDArray[np.float32]",
+        where: RowFilter,
+        k: int,
+    ) -> list[Candidate]:
+        """The k nearest rows by cosine, exactly; score is the cosine. Ties by :attr:`Candidate.tie`."""
+        ...
+
+    def without_vector(self, layer: Layer, generation: int, refs: Sequence[Ref]) -> set[Ref]:
+        """Which of the rows have no vector in that generation."""
+        ...
+
+    def matched_tokens(self, layer: Layer, team_id: str, ref: Ref, tokens: QueryTokens) -> tuple[str, ...]:
+        """Which of the query's words the row holds."""
+        ...
+
+    def message_rows(self, refs: Sequence[Ref]) -> dict[Ref, MessageRow]: ...
+
+    def memory_rows(self, refs: Sequence[Ref]) -> dict[Ref, MemoryRow]: ...
+
+    def message(self, team_id: str, message_id: str) -> MessageRow | None: ...
+
+    def memory(self, team_id: str, memory_id: str) -> MemoryRow | None:
+        """The current version."""
+        ...
+
+    def memory_by_idempotency_key(self, team_id: str, user_id: str, key: str) -> MemoryRow | None: ...
+
+    def memory_history(self, team_id: str, memory_id: str) -> list[MemoryRow]:
+        """All versions, oldest first."""
+        ...
+
+    def session(self, team_id: str, user_id: str, session: str) -> SessionRow | None: ...
+
+    def sessions(self, team_id: str, user_id: str, agent_id: str | None) -> list[SessionRecord]:
+        """Visible sessions, pinned first, then the most recently active."""
+        ...
+
+    def session_messages(self, session: str, where: RowFilter, last: int | None) -> list[MessageRow]:
+        """In the order of the session; ``last``: only that many from its end."""
+        ...
+
+    def branch_tail(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str]]:
+        """(pos, checksum, client_id, id) of the current branch, in order."""
+        ...
+
+    def known_client_ids(
+        self, team_id: str, user_id: str, session: str, client_ids: Sequence[str]
+    ) -> dict[str, tuple[str, str]]:
+        """client id → (id, checksum) of those already stored."""
+        ...
+
+    def memory_page(
+        self, where: RowFilter, limit: int, before: tuple[int, int, str] | None
+    ) -> list[MemoryRow]:
+        """Newest first by (recorded_at, arrival, id), after the row that ``before`` names."""
+        ...
+
+    def owned_ids(
+        self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None
+    ) -> tuple[list[str], list[str]]:
+        """Ids of the user's (messages, memories) that are not deleted; an agent or task means its rows alone."""
+        ...
+
+    def count(self, layer: Layer, where: RowFilter) -> int: ...
+
+    def generation(self, state: Literal["active", "building"]) -> Generation | None: ...
+
+    def pending(self, generation: int, layer: Layer, after: Ref, limit: int) -> list[TextRow]:
+        """Rows that wait for a vector, by ref, with the text to embed."""
+        ...
+
+    def pending_count(self, generation: int) -> int: ...
+
+    def fallback_mark(self, day: str) -> int:
+        """How many bytes of that day's file this database contains."""
+        ...
+
+    def dump_messages(self) -> Iterator[MessageRow]:
+        """Every message of the store, by team, user, session and position."""
+        ...
+
+    def dump_sessions(self) -> Iterator[SessionRow]: ...
+
+    def dump_memories(self, where: RowFilter) -> Iterator[MemoryRow]:
+        """Memories that pass the filter, in order of arrival."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """Changes inside one transaction. Every method needs the transaction that ``write()`` opened."""
+
+    def set_meta(self, key: str, value: str) -> None: ...
+
+    def join(self, team_id: str, user_id: str, now: int) -> Membership:
+        """Make team, member and key range where missing; the first writer of a team is its admin."""
+        ...
+
+    def use_arrival(self, team_id: str, user_id: str, arrival: int) -> None:
+        """Never give out arrival numbers up to this one again."""
+        ...
+
+    def next_arrivals(self, team_id: str, user_id: str, count: int) -> int:
+        """Reserve arrival numbers; returns the first."""
+        ...
+
+    def put_session(self, row: SessionRow) -> None:
+        """Insert or replace the session's record."""
+        ...
+
+    def insert_messages(self, rows: Sequence[tuple[MessageRow, IndexTokens]]) -> None:
+        """Rows of one owner; indexed and queued for embedding unless they are deleted or without tokens."""
+        ...
+
+    def fork_session(
+        self, team_id: str, user_id: str, session: str, fork: int, from_pos: int, to_pos: int
+    ) -> None:
+        """Set aside what of the current branch stands between the two positions, both included."""
+        ...
+
+    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> None:
+        """Bring messages that a fork had set aside back onto the current branch."""
+        ...
+
+    def clear_session(self, team_id: str, user_id: str, session: str, up_to_pos: int) -> None:
+        """End the live window: rows up to there stay searchable and are no longer live."""
+        ...
+
+    def hide_session(self, team_id: str, user_id: str, session: str, up_to_pos: int) -> None:
+        """Hide the rows of a deleted session, up to there."""
+        ...
+
+    def delete_messages(self, team_id: str, ids: Sequence[str], now: int) -> int:
+        """Mark deleted and take out of every index; returns how many were not deleted before."""
+        ...
+
+    def insert_memory(
+        self, row: MemoryRow, tokens: IndexTokens, idempotency_key: str | None = None
+    ) -> MemoryRow:
+        """A new memory, or a new version: then the version before it is superseded. Returns it with its arrival."""
+        ...
+
+    def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
+        """Mark every version deleted, take them out of every index."""
+        ...
+
+    def add_sources(
+        self, team_id: str, derived: tuple[str, str], sources: Sequence[tuple[str, str]]
+    ) -> None: ...
+
+    def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None: ...
+
+    def claim(self, kind: str, lease_token: str, now: int, lease_until: int) -> Job | None: ...
+
+    def finish(self, job: Job) -> None: ...
+
+    def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None: ...
+
+    def new_generation(
+        self, identity: EmbedderIdentity, state: Literal["active", "building"], now: int
+    ) -> Generation:
+        """Make a generation; every indexed row is queued for it."""
+        ...
+
+    def activate(self, generation: int, now: int) -> None:
+        """Switch to a generation that is complete; the one before is retired and kept."""
+        ...
+
+    def retire(self, generation: int) -> None:
+        """Give a generation up; its vectors are kept."""
+        ...
+
+    def requeue(self, generation: int) -> None:
+        """Queue every indexed row that has no sound vector of the generation, refused ones too; drop strays."""
+        ...
+
+    def put_vectors(
+        self, generation: int, layer: Layer, refs: Sequence[Ref], vectors: "NDArray[np.float32]"
+    ) -> int:
+        """Store unit vectors of rows that are still indexed; returns how many were stored."""
+        ...
+
+    def refuse_vectors(self, generation: int, layer: Layer, reasons: Mapping[Ref, str]) -> None: ...
+
+    def set_fallback_mark(self, day: str, applied_bytes: int) -> None: ...
+
+    def reset_text_index(self, layer: Layer, team_id: str) -> None:
+        """Drop and make anew a team's text index, empty."""
+        ...
+
+    def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:
+        """Rows that belong into the text index, by ref."""
+        ...
+
+    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None: ...
+
+    def team_ids(self) -> list[str]: ...
+
+
+class Storage(Protocol):
+    """A backend."""
+
+    def read(self) -> AbstractContextManager[Reader]: ...
+
+    def write(self, *, covered: bool = False, maintenance: bool = False) -> AbstractContextManager[Writer]:
+        """:param covered: every change is also in the synced fallback, which may then be the only sync."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def column_names(row_type: type[MessageRow | MemoryRow | SessionRow]) -> tuple[str, ...]:
+    """The columns of a row type, in order."""
+    return tuple(f.name for f in fields(row_type))

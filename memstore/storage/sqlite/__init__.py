@@ -1,0 +1,226 @@
+"""SQLite through apsw: one file, one writing connection a process, a small pool of reading ones."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S, Durability
+from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreUnsound
+from memstore.storage.migrate import check_not_newer, migrate, newest_version
+from memstore.storage.sqlite import connection as opening
+from memstore.storage.sqlite.connection import APPLICATION_ID, StatementHook, driver_errors, must_reopen
+from memstore.storage.sqlite.reader import SqliteReader
+from memstore.storage.sqlite.writer import SqliteWriter
+
+POOL_SIZE = 8
+"""Reading connections at most; a further reader waits for one."""
+
+
+class SqliteStorage:
+    """See :class:`memstore.storage.base.Storage`.
+
+    One connection writes, under a lock that threads of this process wait on; other processes wait in SQLite for
+    the busy timeout. After an error that may have left a connection's caches wrong it is closed, and the next
+    use opens a fresh one.
+    """
+
+    def __init__(
+        self, path: Path, *, busy_timeout_s: float, durability: Durability, hook: StatementHook | None = None
+    ) -> None:
+        self.path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._durability = durability
+        self._hook = hook
+        self._pid = os.getpid()
+        self._closed = False
+        self._write_lock = threading.RLock()
+        self._writer: apsw.Connection | None = None
+        self._writing = False
+        self._idle: list[apsw.Connection] = []
+        self._idle_lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(POOL_SIZE)
+        self._check()
+
+    # --- files ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path) -> None:
+        """Make a new, empty store. The file appears at its path complete or not at all.
+
+        :raises StoreExists: when something is there.
+        """
+        folder = path.parent
+        if not folder.is_dir():
+            raise StoreIO(f"the folder {folder} does not exist; make it first")
+        fresh = folder / f".{path.name}.new-{os.getpid()}-{threading.get_ident()}"
+        try:
+            with driver_errors(path):
+                fresh.unlink(missing_ok=True)
+                os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                made = opening.open_connection(
+                    fresh, busy_timeout_s=1, flags=apsw.SQLITE_OPEN_READWRITE, create=True
+                )
+                try:
+                    migrate(made, fresh)
+                finally:
+                    made.close()
+            cls.publish(fresh, path)
+        except OSError as error:
+            raise opening.from_os_error(error, path) from error
+        finally:
+            for leftover in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
+                leftover.unlink(missing_ok=True)
+
+    @staticmethod
+    def publish(built: Path, path: Path) -> None:
+        """Give a closed, complete file its name. A link, unlike a rename, never replaces what stands there.
+
+        :raises StoreExists: when something does.
+        """
+        try:
+            os.link(built, path)
+            _sync_folder(path.parent)
+        except FileExistsError as error:
+            raise StoreExists(f"{path} exists already") from error
+
+    def _check(self) -> None:
+        application_id, version = opening.probe(self.path)
+        if application_id != APPLICATION_ID:
+            raise StoreUnsound(f"{self.path} is a database, but not a memstore store; it is left untouched")
+        check_not_newer(self.path, version)
+        with self._write_lock, driver_errors(self.path):
+            connection = self._writer_connection()
+            if int(connection.pragma("user_version")) < newest_version():
+                migrate(connection, self.path)
+            check_not_newer(self.path, int(connection.pragma("user_version")))
+
+    # --- units of work -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def read(self) -> Iterator[SqliteReader]:
+        """A reader on one snapshot, taken at its first statement."""
+        with self._slots:
+            connection = self._borrow()
+            try:
+                with driver_errors(self.path):
+                    connection.execute("BEGIN").fetchall()
+                    try:
+                        yield SqliteReader(connection)
+                    finally:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK").fetchall()
+            except BaseException as error:
+                if must_reopen(error):
+                    connection.close()
+                else:
+                    self._give_back(connection)
+                raise
+            self._give_back(connection)
+
+    @contextmanager
+    def write(self, *, covered: bool = False, maintenance: bool = False) -> Iterator[SqliteWriter]:
+        """A writer inside ``BEGIN IMMEDIATE … COMMIT``.
+
+        At durability ``disk`` the commit is synced (FULL) unless ``covered``: then the fallback was synced
+        before, and the commit may follow it lazily (NORMAL).
+        """
+        with self._write_lock:
+            self._alive()
+            if self._writing:
+                raise RuntimeError("a write transaction is already open in this thread")
+            self._writing = True
+            try:
+                with driver_errors(self.path):
+                    connection = self._writer_connection()
+                    full = self._durability == "disk" and not covered
+                    connection.pragma("synchronous", "FULL" if full else "NORMAL")
+                    timeout = MAINTENANCE_BUSY_TIMEOUT_S if maintenance else self._busy_timeout_s
+                    connection.set_busy_timeout(int(timeout * 1000))
+                    connection.execute("BEGIN IMMEDIATE").fetchall()
+                    yield SqliteWriter(connection)
+                    connection.execute("COMMIT").fetchall()
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            finally:
+                self._writing = False
+
+    def _abandon(self, error: BaseException) -> None:
+        connection = self._writer
+        if connection is None:
+            return
+        if must_reopen(error):
+            self._writer = None
+            connection.close()
+        elif connection.in_transaction:
+            with driver_errors(self.path):
+                connection.execute("ROLLBACK").fetchall()
+
+    @contextmanager
+    def exclusive_connection(self) -> Iterator[apsw.Connection]:
+        """The writing connection outside a transaction, for maintenance (integrity checks, vacuum, SQL shell)."""
+        with self._write_lock, driver_errors(self.path):
+            self._alive()
+            connection = self._writer_connection()
+            connection.set_busy_timeout(int(MAINTENANCE_BUSY_TIMEOUT_S * 1000))
+            yield connection
+
+    # --- connections ---------------------------------------------------------------------------------------
+
+    def _alive(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self.path} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosed(
+                f"the store {self.path} belongs to the parent process; open it anew in this one"
+            )
+
+    def _writer_connection(self) -> apsw.Connection:
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
+
+    def _open(self) -> apsw.Connection:
+        return opening.open_connection(
+            self.path, busy_timeout_s=self._busy_timeout_s, flags=apsw.SQLITE_OPEN_READWRITE, hook=self._hook
+        )
+
+    def _borrow(self) -> apsw.Connection:
+        self._alive()
+        with self._idle_lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._open()
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        with self._idle_lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice and from any thread. The last one out empties the WAL."""
+        if os.getpid() != self._pid:
+            return
+        with self._write_lock:
+            self._closed = True
+            with self._idle_lock:
+                idle, self._idle = self._idle, []
+            for connection in idle:
+                connection.close()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

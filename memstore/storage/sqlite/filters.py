@@ -1,0 +1,119 @@
+"""Row filters as SQL. The only place where conditions, times and metadata become predicates."""
+
+from typing import Any, assert_never
+
+from memstore.access import All, Condition, In, Is, Not, Some
+from memstore.canonical import canonical_json
+from memstore.errors import InvalidInput
+from memstore.storage.base import RowFilter
+from memstore.types import Layer
+
+Sql = tuple[str, list[Any]]
+
+_COLUMNS = frozenset(("team_id", "user_id", "agent_id", "task_id", "visibility", "state"))
+
+
+def condition_sql(condition: Condition, alias: str) -> Sql:
+    """A condition of the access rules. ``IS`` and not ``=``: NULL equals nothing, and its negation is true."""
+    match condition:
+        case Is(column, value):
+            return f"{alias}.{_checked(column)} IS ?", [value]
+        case In(column, values):
+            marks = ", ".join("?" * len(values))
+            return f"coalesce({alias}.{_checked(column)} IN ({marks}), 0)", list(values)
+        case Not(of):
+            sql, bindings = condition_sql(of, alias)
+            return f"NOT ({sql})", bindings
+        case All(of):
+            return _joined(of, alias, " AND ", "1")
+        case Some(of):
+            return _joined(of, alias, " OR ", "0")
+    assert_never(condition)
+
+
+def _checked(column: str) -> str:
+    if column not in _COLUMNS:
+        raise InvalidInput(f"no such column in access rules: {column!r}")
+    return column
+
+
+def _joined(parts: tuple[Condition, ...], alias: str, word: str, empty: str) -> Sql:
+    compiled = [condition_sql(part, alias) for part in parts]
+    if not compiled:
+        return empty, []
+    return "(" + word.join(sql for sql, _ in compiled) + ")", [
+        b for _, bindings in compiled for b in bindings
+    ]
+
+
+def filter_sql(where: RowFilter, layer: Layer, alias: str) -> Sql:
+    """Everything a read may return, as one predicate over a row of the layer's table."""
+    clauses: list[str] = [f"{alias}.team_id = ?"]
+    bindings: list[Any] = [where.team_id]
+
+    def add(clause: str, *values: Any) -> None:
+        clauses.append(clause)
+        bindings.extend(values)
+
+    for condition in (where.visible, where.narrowed):
+        sql, values = condition_sql(condition, alias)
+        add(sql, *values)
+    if where.session is not None:
+        add(f"{alias}.session = ?", where.session)
+    time_column = "created_at" if layer == "messages" else "recorded_at"
+    if where.since is not None:
+        add(f"{alias}.{time_column} >= ?", where.since)
+    if where.until is not None:
+        add(f"{alias}.{time_column} < ?", where.until)
+    if layer == "messages":
+        add(f"{alias}.hidden = 0")
+        if where.live_only:
+            add(f"{alias}.live = 1")
+        if where.roles is not None:
+            add(f"{alias}.role IN ({', '.join('?' * len(where.roles))})", *where.roles)
+    else:
+        if where.kinds is not None:
+            add(f"{alias}.kind IN ({', '.join('?' * len(where.kinds))})", *where.kinds)
+        if where.as_of is not None:
+            add(f"({alias}.valid_from IS NULL OR {alias}.valid_from <= ?)", where.as_of)
+            add(f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", where.as_of)
+            add(f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", where.as_of)
+        if where.current_at is not None:
+            add(f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", where.current_at)
+            add(f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", where.current_at)
+    for key, value in where.metadata.items():
+        sql, values = _metadata_sql(f"{alias}.{'meta' if layer == 'messages' else 'metadata'}", key, value)
+        add(sql, *values)
+    return " AND ".join(clauses), bindings
+
+
+def _metadata_sql(column: str, key: str, value: Any) -> Sql:
+    """Equality of one top-level key, which is matched literally: no paths, no operators.
+
+    Lists and objects are equal when their canonical JSON is (keys sorted, as metadata is stored).
+    """
+    if not isinstance(key, str):
+        raise InvalidInput(f"metadata keys are text, not {type(key).__name__}")
+    test: str
+    values: list[Any]
+    if value is None:
+        test, values = "j.type = 'null'", []
+    elif isinstance(value, bool):
+        test, values = "j.type = ?", ["true" if value else "false"]
+    elif isinstance(value, int | float):
+        test, values = (
+            "j.type IN ('integer', 'real') AND j.value = ?",
+            [value if abs(value) < 2**63 else float(value)],
+        )
+    elif isinstance(value, str):
+        test, values = "j.type = 'text' AND j.value = ?", [value]
+    elif isinstance(value, list | tuple | dict):
+        test, values = (
+            "j.type = ? AND j.value = ?",
+            ["object" if isinstance(value, dict) else "array", canonical_json(value)],
+        )
+    else:
+        raise InvalidInput(
+            f"metadata {key!r} cannot be compared with a {type(value).__name__}; use JSON values"
+        )
+    return f"EXISTS (SELECT 1 FROM json_each({column}) j WHERE j.key = ? AND {test})", [key, *values]

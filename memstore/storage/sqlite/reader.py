@@ -1,0 +1,368 @@
+"""Reads on one snapshot of the SQLite file."""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import apsw
+
+from memstore.canonical import canonical_json
+from memstore.embedding import EmbedderIdentity
+from memstore.storage.base import (
+    Candidate,
+    Generation,
+    MemoryRow,
+    Membership,
+    MessageRow,
+    Ref,
+    RowFilter,
+    SessionRow,
+    TextRow,
+    column_names,
+)
+from memstore.storage.sqlite import keys, text_index, vector_index
+from memstore.storage.sqlite.filters import filter_sql
+from memstore.text import QueryTokens
+from memstore.times import from_micros
+from memstore.types import Layer, SessionRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PROGRESS_STEPS = 2_000
+"""Virtual-machine steps between two looks at the deadline: well under a millisecond."""
+
+MESSAGE_COLUMNS = column_names(MessageRow)
+MEMORY_COLUMNS = column_names(MemoryRow)
+SESSION_COLUMNS = column_names(SessionRow)
+
+_MESSAGES = ", ".join(f"m.{name}" for name in MESSAGE_COLUMNS)
+_MEMORIES = ", ".join("h.created_at" if name == "created_at" else f"m.{name}" for name in MEMORY_COLUMNS)
+_MEMORY_FROM = "memory_versions m JOIN memories h ON h.team_id = m.team_id AND h.id = m.id"
+_SESSIONS = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
+
+
+def slot_list(refs: Sequence[int]) -> str:
+    """Integers as a JSON array, for ``json_each(?)``: one binding however many there are."""
+    return f"[{','.join(map(str, refs))}]"
+
+
+class SqliteReader:
+    """See :class:`memstore.storage.base.Reader`."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def _rows(self, statement: str, bindings: Sequence[Any] = ()) -> list[Any]:
+        rows: list[Any] = self._connection.execute(statement, tuple(bindings)).fetchall()
+        return rows
+
+    def _value(self, statement: str, bindings: Sequence[Any] = ()) -> Any:
+        rows = self._rows(statement, bindings)
+        return rows[0][0] if rows else None
+
+    # --- settings, teams, ranges ---------------------------------------------------------------------------
+
+    def meta(self, key: str) -> str | None:
+        value: str | None = self._value("SELECT value FROM store_meta WHERE key = ?", (key,))
+        return value
+
+    def membership(self, team_id: str, user_id: str) -> Membership:
+        rows = self._rows(
+            "SELECT t.auto_join, m.role, m.left_at FROM teams t"
+            " LEFT JOIN members m ON m.team_id = t.team_id AND m.user_id = ? WHERE t.team_id = ?",
+            (user_id, team_id),
+        )
+        if not rows:
+            return Membership(is_member=False, is_admin=False)
+        auto_join, role, left_at = rows[0]
+        is_member = bool(auto_join) if role is None else left_at is None
+        return Membership(is_member, is_member and role == "admin")
+
+    def team_ids(self) -> list[str]:
+        return [team for (team,) in self._rows("SELECT team_id FROM teams ORDER BY team_no")]
+
+    def _owner_nos(self, team_id: str, user_id: str, *, shared: bool) -> list[int]:
+        rows = self._rows(
+            "SELECT owner_no FROM owners WHERE team_id = ? AND user_id = ?"
+            " UNION ALL SELECT owner_no FROM owners WHERE ? AND team_id = ? AND user_id IS NULL",
+            (team_id, user_id, shared, team_id),
+        )
+        return [owner for (owner,) in rows]
+
+    def _text_table(self, layer: Layer, team_id: str) -> str | None:
+        name: str | None = self._value(
+            "SELECT i.table_name FROM text_indexes i JOIN teams t USING (team_no) WHERE t.team_id = ? AND i.layer = ?",
+            (team_id, layer),
+        )
+        return name
+
+    # --- the legs ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def interruptible(self, interrupt: Callable[[], bool]) -> Iterator[None]:
+        self._connection.set_progress_handler(interrupt, PROGRESS_STEPS)
+        try:
+            yield
+        except apsw.InterruptError as error:
+            raise TimeoutError("interrupted at the deadline") from error
+        finally:
+            self._connection.set_progress_handler(None)
+
+    def text_search(self, layer: Layer, tokens: QueryTokens, where: RowFilter, k: int) -> list[Candidate]:
+        name = self._text_table(layer, where.team_id)
+        if name is None or not tokens or k == 0:
+            return []
+        predicate = filter_sql(where, layer, "m")
+        found = [
+            text_index.search(self._connection, layer, name, tokens, keys.owner_range(owner), predicate, k)
+            for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared)
+        ]
+        return _best(found, k)
+
+    def phrase_rows(self, layer: Layer, tokens: QueryTokens, where: RowFilter) -> Iterator[tuple[Ref, str]]:
+        name = self._text_table(layer, where.team_id)
+        if name is None or not tokens.phrase:
+            return
+        predicate = filter_sql(where, layer, "m")
+        for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
+            yield from text_index.phrase_rows(
+                self._connection, layer, name, tokens, keys.owner_range(owner), predicate
+            )
+
+    def vector_search(
+        self, layer: Layer, generation: int, query: "NDArray[np.float32]", where: RowFilter, k: int
+    ) -> list[Candidate]:
+        if k == 0:
+            return []
+        predicate = filter_sql(where, layer, "m")
+        found = [
+            vector_index.search(
+                self._connection, layer, generation, query, keys.owner_range(owner), predicate, k
+            )
+            for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared)
+        ]
+        return _best(found, k)
+
+    def without_vector(self, layer: Layer, generation: int, refs: Sequence[Ref]) -> set[Ref]:
+        rows = self._rows(
+            f"SELECT j.value FROM json_each(?) j LEFT JOIN {vector_index.table_name(generation, layer)} v"
+            " ON v.slot = j.value WHERE v.slot IS NULL",
+            (slot_list(refs),),
+        )
+        return {Ref(slot) for (slot,) in rows}
+
+    def matched_tokens(self, layer: Layer, team_id: str, ref: Ref, tokens: QueryTokens) -> tuple[str, ...]:
+        name = self._text_table(layer, team_id)
+        return text_index.matched_words(self._connection, name, ref, tokens) if name else ()
+
+    # --- rows ----------------------------------------------------------------------------------------------
+
+    def message_rows(self, refs: Sequence[Ref]) -> dict[Ref, MessageRow]:
+        rows = self._rows(
+            f"SELECT m.slot, {_MESSAGES} FROM json_each(?) j JOIN messages m ON m.slot = j.value",
+            (slot_list(refs),),
+        )
+        return {Ref(slot): MessageRow(*row) for slot, *row in rows}
+
+    def memory_rows(self, refs: Sequence[Ref]) -> dict[Ref, MemoryRow]:
+        rows = self._rows(
+            f"SELECT m.slot, {_MEMORIES} FROM json_each(?) j CROSS JOIN {_MEMORY_FROM} WHERE m.slot = j.value",
+            (slot_list(refs),),
+        )
+        return {Ref(slot): MemoryRow(*row) for slot, *row in rows}
+
+    def message(self, team_id: str, message_id: str) -> MessageRow | None:
+        return self._message("m.team_id = ? AND m.id = ?", (team_id, message_id))
+
+    def _message(self, predicate: str, bindings: Sequence[Any]) -> MessageRow | None:
+        rows = self._rows(f"SELECT {_MESSAGES} FROM messages m WHERE {predicate}", bindings)
+        return MessageRow(*rows[0]) if rows else None
+
+    def memory(self, team_id: str, memory_id: str) -> MemoryRow | None:
+        return self._memory("m.team_id = ? AND m.id = ? AND m.version = h.version", (team_id, memory_id))
+
+    def memory_by_idempotency_key(self, team_id: str, user_id: str, key: str) -> MemoryRow | None:
+        return self._memory(
+            "h.team_id = ? AND h.user_id = ? AND h.idempotency_key = ? AND m.version = h.version",
+            (team_id, user_id, key),
+        )
+
+    def _memory(self, predicate: str, bindings: Sequence[Any]) -> MemoryRow | None:
+        rows = self._rows(f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE {predicate}", bindings)
+        return MemoryRow(*rows[0]) if rows else None
+
+    def memory_history(self, team_id: str, memory_id: str) -> list[MemoryRow]:
+        rows = self._rows(
+            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND m.id = ? ORDER BY m.version",
+            (team_id, memory_id),
+        )
+        return [MemoryRow(*row) for row in rows]
+
+    def memory_page(
+        self, where: RowFilter, limit: int, before: tuple[int, int, str] | None
+    ) -> list[MemoryRow]:
+        predicate, bindings = filter_sql(where, "memories", "m")
+        if before is not None:
+            predicate += " AND (m.recorded_at, m.arrival, m.id) < (?, ?, ?)"
+            bindings.extend(before)
+        pages = []
+        for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
+            slots = keys.owner_range(owner)
+            rows = self._rows(
+                f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.slot BETWEEN ? AND ? AND {predicate}"
+                " ORDER BY m.recorded_at DESC, m.arrival DESC, m.id DESC LIMIT ?",
+                (slots.first, slots.last, *bindings, limit),
+            )
+            pages.append([MemoryRow(*row) for row in rows])
+        merged = heapq.merge(*pages, key=lambda r: (r.recorded_at, r.arrival, r.id), reverse=True)
+        return [row for row, _ in zip(merged, range(limit), strict=False)]
+
+    def owned_ids(
+        self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None
+    ) -> tuple[list[str], list[str]]:
+        owned = "team_id = ? AND user_id = ? AND state <> 'deleted' AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR task_id = ?)"
+        bindings = (team_id, user_id, agent_id, agent_id, task_id, task_id)
+        messages = self._rows(f"SELECT id FROM messages WHERE {owned} ORDER BY arrival", bindings)
+        memories = self._rows(f"SELECT DISTINCT id FROM memory_versions WHERE {owned} ORDER BY id", bindings)
+        return [row_id for (row_id,) in messages], [row_id for (row_id,) in memories]
+
+    def count(self, layer: Layer, where: RowFilter) -> int:
+        predicate, bindings = filter_sql(where, layer, "m")
+        total = 0
+        for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
+            slots = keys.owner_range(owner)
+            total += self._value(
+                f"SELECT count(*) FROM {text_index.ROW_TABLE[layer]} m WHERE m.slot BETWEEN ? AND ? AND {predicate}",
+                (slots.first, slots.last, *bindings),
+            )
+        return total
+
+    # --- sessions ------------------------------------------------------------------------------------------
+
+    def session(self, team_id: str, user_id: str, session: str) -> SessionRow | None:
+        rows = self._rows(
+            f"SELECT {_SESSIONS} FROM sessions s WHERE s.team_id = ? AND s.user_id = ? AND s.session = ?",
+            (team_id, user_id, session),
+        )
+        return SessionRow(*rows[0]) if rows else None
+
+    def sessions(self, team_id: str, user_id: str, agent_id: str | None) -> list[SessionRecord]:
+        rows = self._rows(
+            "SELECT s.session, s.agent_id, s.title, s.pinned, s.hidden, s.created_at, s.updated_at,"
+            " (SELECT count(*) FROM messages m WHERE m.team_id = s.team_id AND m.user_id = s.user_id"
+            "   AND m.session = s.session AND m.state = 'live' AND m.hidden = 0)"
+            " FROM sessions s WHERE s.team_id = ? AND s.user_id = ? AND s.hidden = 0 AND (? IS NULL OR s.agent_id = ?)"
+            " ORDER BY s.pinned DESC, s.updated_at DESC, s.session",
+            (team_id, user_id, agent_id, agent_id),
+        )
+        return [
+            SessionRecord(
+                session,
+                agent,
+                title,
+                bool(pinned),
+                bool(hidden),
+                from_micros(created),
+                from_micros(updated),
+                messages,
+            )
+            for session, agent, title, pinned, hidden, created, updated, messages in rows
+        ]
+
+    def session_messages(self, session: str, where: RowFilter, last: int | None) -> list[MessageRow]:
+        predicate, bindings = filter_sql(where, "messages", "m")
+        rows = self._rows(
+            f"SELECT {_MESSAGES} FROM messages m WHERE m.user_id = ? AND m.session = ? AND {predicate}"
+            f" ORDER BY m.pos DESC LIMIT ?",
+            (where.user_id, session, *bindings, -1 if last is None else last),
+        )
+        return [MessageRow(*row) for row in reversed(rows)]
+
+    def branch_tail(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str]]:
+        return self._rows(
+            "SELECT pos, checksum, client_id, id FROM messages"
+            " WHERE team_id = ? AND user_id = ? AND session = ? AND branch = 0 AND hidden = 0 ORDER BY pos",
+            (team_id, user_id, session),
+        )
+
+    def known_client_ids(
+        self, team_id: str, user_id: str, session: str, client_ids: Sequence[str]
+    ) -> dict[str, tuple[str, str]]:
+        rows = self._rows(
+            "SELECT m.client_id, m.id, m.checksum FROM json_each(?) j CROSS JOIN messages m"
+            " WHERE m.team_id = ? AND m.user_id = ? AND m.session = ? AND m.client_id = j.value",
+            (canonical_json(list(client_ids)), team_id, user_id, session),
+        )
+        return {client_id: (row_id, checksum) for client_id, row_id, checksum in rows}
+
+    # --- embedding -----------------------------------------------------------------------------------------
+
+    def generation(self, state: Literal["active", "building"]) -> Generation | None:
+        rows = self._rows(
+            "SELECT generation, model, revision, dim, query_prefix, document_prefix"
+            " FROM embedding_generations WHERE state = ?",
+            (state,),
+        )
+        return Generation(rows[0][0], EmbedderIdentity(*rows[0][1:]), state) if rows else None
+
+    def pending(self, generation: int, layer: Layer, after: Ref, limit: int) -> list[TextRow]:
+        rows = self._rows(
+            f"SELECT p.slot, {text_index.TEXT_COLUMN[layer]} FROM pending_vectors p"
+            f" JOIN {text_index.ROW_TABLE[layer]} m ON m.slot = p.slot"
+            " WHERE p.generation = ? AND p.layer = ? AND p.slot > ? AND p.refused IS NULL ORDER BY p.slot LIMIT ?",
+            (generation, layer, after, limit),
+        )
+        return [TextRow(Ref(slot), text or "") for slot, text in rows]
+
+    def pending_count(self, generation: int) -> int:
+        return int(
+            self._value(
+                "SELECT count(*) FROM pending_vectors WHERE generation = ? AND refused IS NULL", (generation,)
+            )
+        )
+
+    # --- fallback, dumps, rebuilds -------------------------------------------------------------------------
+
+    def fallback_mark(self, day: str) -> int:
+        return int(self._value("SELECT applied_bytes FROM fallback_days WHERE day = ?", (day,)) or 0)
+
+    def dump_messages(self) -> Iterator[MessageRow]:
+        for row in self._connection.execute(
+            f"SELECT {_MESSAGES} FROM messages m ORDER BY m.team_id, m.user_id, m.session, m.pos"
+        ):
+            yield MessageRow(*row)
+
+    def dump_sessions(self) -> Iterator[SessionRow]:
+        for row in self._connection.execute(
+            f"SELECT {_SESSIONS} FROM sessions s ORDER BY s.team_id, s.user_id, s.session"
+        ):
+            yield SessionRow(*row)
+
+    def dump_memories(self, where: RowFilter) -> Iterator[MemoryRow]:
+        predicate, bindings = filter_sql(where, "memories", "m")
+        for row in self._connection.execute(
+            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE {predicate} ORDER BY m.user_id, m.arrival",
+            tuple(bindings),
+        ):
+            yield MemoryRow(*row)
+
+    def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:
+        team_no = self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,))
+        if team_no is None:
+            return []
+        slots = keys.team_range(team_no)
+        rows = self._rows(
+            f"SELECT m.slot, {text_index.TEXT_COLUMN[layer]} FROM {text_index.ROW_TABLE[layer]} m"
+            " WHERE m.slot > ? AND m.slot BETWEEN ? AND ? AND m.state <> 'deleted' ORDER BY m.slot LIMIT ?",
+            (after, slots.first, slots.last, limit),
+        )
+        return [TextRow(Ref(slot), text or "") for slot, text in rows]
+
+
+def _best(found: Sequence[Sequence[Candidate]], k: int) -> list[Candidate]:
+    merged = [candidate for part in found for candidate in part]
+    merged.sort(key=lambda c: (-c.score, *c.tie))
+    return merged[:k]

@@ -1,0 +1,446 @@
+"""Changes inside one transaction of the SQLite file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from memstore.canonical import canonical_json
+from memstore.embedding import EmbedderIdentity
+from memstore.storage.base import Generation, Job, MemoryRow, Membership, MessageRow, Ref, SessionRow
+from memstore.storage.sqlite import keys, text_index, vector_index
+from memstore.storage.sqlite.reader import MESSAGE_COLUMNS, SESSION_COLUMNS, SqliteReader, slot_list
+from memstore.text import IndexTokens
+from memstore.types import Layer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NO_GENERATION = 0
+"""Rows wait under this number until the store has its first embedding generation."""
+
+_VERSION_COLUMNS = (
+    "arrival", "id", "version", "team_id", "user_id", "agent_id", "task_id", "visibility", "state", "kind",
+    "priority", "content", "metadata", "session", "produced_by_agent", "source_kind", "trust", "valid_from",
+    "valid_to", "expires_at", "recorded_at", "superseded_at", "superseded_by", "actor", "verdict_id", "checksum",
+)  # fmt: skip
+
+
+def _insert_sql(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+class SqliteWriter(SqliteReader):
+    """See :class:`memstore.storage.base.Writer`."""
+
+    def _run(self, statement: str, bindings: Sequence[Any] = ()) -> int:
+        """Execute, and return how many rows the statement changed."""
+        self._connection.execute(statement, tuple(bindings)).fetchall()
+        return self._connection.changes()
+
+    # --- settings, teams, ranges ---------------------------------------------------------------------------
+
+    def set_meta(self, key: str, value: str) -> None:
+        self._run(
+            "INSERT INTO store_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (key, value),
+        )
+
+    def join(self, team_id: str, user_id: str, now: int) -> Membership:
+        known = self._rows(
+            "SELECT m.role, m.left_at, o.owner_no FROM members m"
+            " JOIN owners o ON o.team_id = m.team_id AND o.user_id = m.user_id"
+            " WHERE m.team_id = ? AND m.user_id = ?",
+            (team_id, user_id),
+        )
+        if known:
+            role, left_at, _ = known[0]
+            return Membership(left_at is None, left_at is None and role == "admin")
+        team = self._rows("SELECT team_no, auto_join FROM teams WHERE team_id = ?", (team_id,))
+        if team:
+            team_no, auto_join = team[0]
+            if not auto_join:
+                return Membership(is_member=False, is_admin=False)
+        else:
+            team_no = self._new_team(team_id, now)
+        first = self._value("SELECT 1 FROM members WHERE team_id = ?", (team_id,)) is None
+        self._run(
+            "INSERT INTO members (team_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
+            (team_id, user_id, "admin" if first else "member", now),
+        )
+        user_no = self._value(
+            "SELECT coalesce(max(owner_no) & ?, 0) + 1 FROM owners WHERE owner_no BETWEEN ? AND ?",
+            (keys.MAX_USER_NO, team_no << keys.USER_BITS, (team_no + 1 << keys.USER_BITS) - 1),
+        )
+        self._run(
+            "INSERT INTO owners (owner_no, team_id, user_id) VALUES (?, ?, ?)",
+            (keys.owner_no(team_no, user_no), team_id, user_id),
+        )
+        return Membership(is_member=True, is_admin=first)
+
+    def _new_team(self, team_id: str, now: int) -> int:
+        team_no = int(self._value("SELECT coalesce(max(team_no), 0) + 1 FROM teams"))
+        shared = keys.owner_no(team_no, keys.SHARED_USER_NO)
+        self._run(
+            "INSERT INTO teams (team_no, team_id, created_at) VALUES (?, ?, ?)", (team_no, team_id, now)
+        )
+        self._run("INSERT INTO owners (owner_no, team_id, user_id) VALUES (?, ?, NULL)", (shared, team_id))
+        return team_no
+
+    def use_arrival(self, team_id: str, user_id: str, arrival: int) -> None:
+        self._run(
+            "UPDATE owners SET last_arrival = max(last_arrival, ?) WHERE team_id = ? AND user_id = ?",
+            (arrival, team_id, user_id),
+        )
+
+    def next_arrivals(self, team_id: str, user_id: str, count: int) -> int:
+        last = self._value(
+            "UPDATE owners SET last_arrival = last_arrival + ? WHERE team_id = ? AND user_id = ?"
+            " RETURNING last_arrival",
+            (count, team_id, user_id),
+        )
+        return int(last) - count + 1
+
+    def _next_slots(self, team_id: str, user_id: str | None, count: int) -> list[int]:
+        owner, last = self._rows(
+            "UPDATE owners SET last_number = last_number + ? WHERE team_id = ? AND user_id IS ?"
+            " RETURNING owner_no, last_number",
+            (count, team_id, user_id),
+        )[0]
+        return [keys.slot(owner, number) for number in range(last - count + 1, last + 1)]
+
+    def _text_table_for_writing(self, layer: Layer, team_id: str) -> str:
+        name = self._text_table(layer, team_id)
+        if name is None:
+            team_no = int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
+            text_index.create(self._connection, layer, team_no)
+            name = text_index.table_name(layer, team_no)
+        return name
+
+    # --- messages and sessions -----------------------------------------------------------------------------
+
+    def put_session(self, row: SessionRow) -> None:
+        updated = ", ".join(
+            f"{c} = excluded.{c}" for c in SESSION_COLUMNS if c not in ("team_id", "user_id", "session")
+        )
+        self._run(
+            _insert_sql("sessions", SESSION_COLUMNS)
+            + f" ON CONFLICT (team_id, user_id, session) DO UPDATE SET {updated}",
+            [getattr(row, column) for column in SESSION_COLUMNS],
+        )
+
+    def insert_messages(self, rows: Sequence[tuple[MessageRow, IndexTokens]]) -> None:
+        if not rows:
+            return
+        team_id, user_id = rows[0][0].team_id, rows[0][0].user_id
+        slots = self._next_slots(team_id, user_id, len(rows))
+        self._connection.executemany(
+            _insert_sql("messages", ("slot", *MESSAGE_COLUMNS)),
+            [
+                (slot, *(getattr(row, c) for c in MESSAGE_COLUMNS))
+                for slot, (row, _) in zip(slots, rows, strict=True)
+            ],
+        ).fetchall()
+        indexed = [
+            (slot, tokens)
+            for slot, (row, tokens) in zip(slots, rows, strict=True)
+            if row.state != "deleted" and (tokens.words or tokens.literal)
+        ]
+        self._index("messages", team_id, indexed)
+
+    def _index(self, layer: Layer, team_id: str, indexed: Sequence[tuple[int, IndexTokens]]) -> None:
+        if not indexed:
+            return
+        text_index.insert(self._connection, self._text_table_for_writing(layer, team_id), indexed)
+        self._queue_vectors(layer, [slot for slot, _ in indexed])
+
+    def _queue_vectors(self, layer: Layer, slots: Sequence[int]) -> None:
+        generations = [
+            number
+            for (number,) in self._rows(
+                "SELECT generation FROM embedding_generations WHERE state IN ('active', 'building')"
+            )
+        ] or [NO_GENERATION]
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO pending_vectors (generation, layer, slot) VALUES (?, ?, ?)",
+            [(generation, layer, slot) for generation in generations for slot in slots],
+        ).fetchall()
+
+    def fork_session(
+        self, team_id: str, user_id: str, session: str, fork: int, from_pos: int, to_pos: int
+    ) -> None:
+        self._run(
+            "UPDATE messages SET branch = ?, live = 0"
+            " WHERE team_id = ? AND user_id = ? AND session = ? AND pos BETWEEN ? AND ? AND branch = 0",
+            (fork, team_id, user_id, session, from_pos, to_pos),
+        )
+        self._run(
+            "UPDATE sessions SET last_fork = max(last_fork, ?) WHERE team_id = ? AND user_id = ? AND session = ?",
+            (fork, team_id, user_id, session),
+        )
+
+    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> None:
+        self._run(
+            "UPDATE messages SET branch = 0, live = 1 WHERE team_id = ? AND user_id = ? AND session = ?"
+            " AND state = 'live' AND hidden = 0 AND branch <> 0 AND id IN (SELECT value FROM json_each(?))",
+            (team_id, user_id, session, canonical_json(list(ids))),
+        )
+
+    def clear_session(self, team_id: str, user_id: str, session: str, up_to_pos: int) -> None:
+        self._run(
+            "UPDATE messages SET live = 0 WHERE team_id = ? AND user_id = ? AND session = ? AND pos <= ? AND live = 1",
+            (team_id, user_id, session, up_to_pos),
+        )
+
+    def hide_session(self, team_id: str, user_id: str, session: str, up_to_pos: int) -> None:
+        self._run(
+            "UPDATE messages SET hidden = 1, live = 0"
+            " WHERE team_id = ? AND user_id = ? AND session = ? AND pos <= ? AND hidden = 0",
+            (team_id, user_id, session, up_to_pos),
+        )
+
+    def delete_messages(self, team_id: str, ids: Sequence[str], now: int) -> int:
+        slots = [
+            slot
+            for (slot,) in self._rows(
+                "SELECT m.slot FROM json_each(?) j CROSS JOIN messages m"
+                " WHERE m.team_id = ? AND m.id = j.value AND m.state <> 'deleted'",
+                (canonical_json(list(ids)), team_id),
+            )
+        ]
+        if slots:
+            self._run(
+                "UPDATE messages SET state = 'deleted', deleted_at = ?, live = 0"
+                " WHERE slot IN (SELECT value FROM json_each(?))",
+                (now, slot_list(slots)),
+            )
+            self._unindex("messages", team_id, slots)
+        return len(slots)
+
+    def _unindex(self, layer: Layer, team_id: str, slots: Sequence[int]) -> None:
+        name = self._text_table(layer, team_id)
+        listed = (slot_list(slots),)
+        if name is not None:
+            self._run(f"DELETE FROM {name} WHERE rowid IN (SELECT value FROM json_each(?))", listed)
+        for (generation,) in self._rows("SELECT generation FROM embedding_generations"):
+            self._run(
+                f"DELETE FROM {vector_index.table_name(generation, layer)}"
+                " WHERE slot IN (SELECT value FROM json_each(?))",
+                listed,
+            )
+        self._run(
+            "DELETE FROM pending_vectors WHERE layer = ? AND slot IN (SELECT value FROM json_each(?))"
+            " AND generation IN (SELECT generation FROM embedding_generations UNION ALL SELECT ?)",
+            (layer, *listed, NO_GENERATION),
+        )
+
+    # --- memories ------------------------------------------------------------------------------------------
+
+    def insert_memory(
+        self, row: MemoryRow, tokens: IndexTokens, idempotency_key: str | None = None
+    ) -> MemoryRow:
+        row = replace(row, arrival=self.next_arrivals(row.team_id, row.user_id, 1))
+        if row.version == 1:
+            self._run(
+                _insert_sql(
+                    "memories", ("team_id", "id", "user_id", "version", "created_at", "idempotency_key")
+                ),
+                (row.team_id, row.id, row.user_id, 1, row.created_at, idempotency_key),
+            )
+        else:
+            self._supersede(row)
+        owner = row.user_id if row.visibility == "private" else None
+        slot = self._next_slots(row.team_id, owner, 1)[0]
+        self._run(
+            _insert_sql("memory_versions", ("slot", *_VERSION_COLUMNS)),
+            (slot, *(getattr(row, column) for column in _VERSION_COLUMNS)),
+        )
+        if tokens.words or tokens.literal:
+            self._index("memories", row.team_id, [(slot, tokens)])
+        return row
+
+    def _supersede(self, row: MemoryRow) -> None:
+        """The version before ends where the new one begins; it stays, for history and ``as_of``."""
+        self._run(
+            "UPDATE memory_versions SET state = 'superseded', superseded_at = ?, superseded_by = ?,"
+            " valid_to = min(coalesce(valid_to, ?), ?)"
+            " WHERE team_id = ? AND id = ? AND version = ?",
+            (
+                row.recorded_at,
+                row.id,
+                *([row.valid_from if row.valid_from is not None else row.recorded_at] * 2),
+                row.team_id,
+                row.id,
+                row.version - 1,
+            ),
+        )
+        self._run(
+            "UPDATE memories SET version = ? WHERE team_id = ? AND id = ?", (row.version, row.team_id, row.id)
+        )
+
+    def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
+        slots = [
+            slot
+            for (slot,) in self._rows(
+                "SELECT slot FROM memory_versions WHERE team_id = ? AND id = ? AND state <> 'deleted'",
+                (team_id, memory_id),
+            )
+        ]
+        self._run(
+            "UPDATE memory_versions SET actor = ? WHERE team_id = ? AND id = ? AND state = 'live'",
+            (actor, team_id, memory_id),
+        )
+        self._run(
+            "UPDATE memory_versions SET state = 'deleted', superseded_at = coalesce(superseded_at, ?)"
+            " WHERE team_id = ? AND id = ?",
+            (now, team_id, memory_id),
+        )
+        self._run(  # the same key may be used again: what it named is gone
+            "UPDATE memories SET idempotency_key = NULL WHERE team_id = ? AND id = ?", (team_id, memory_id)
+        )
+        if slots:
+            self._unindex("memories", team_id, slots)
+
+    def add_sources(self, team_id: str, derived: tuple[str, str], sources: Sequence[tuple[str, str]]) -> None:
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO sources (team_id, derived_kind, derived_id, source_kind, source_id)"
+            " VALUES (?, ?, ?, ?, ?)",
+            [(team_id, *derived, *source) for source in sources],
+        ).fetchall()
+
+    # --- jobs ----------------------------------------------------------------------------------------------
+
+    def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None:
+        self._run(
+            "INSERT INTO jobs (kind, team_id, user_id, dedupe_key, payload, created_at) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL DO NOTHING",
+            (kind, payload.get("team_id"), payload.get("user_id"), dedupe_key, canonical_json(payload), now),
+        )
+
+    def claim(self, kind: str, lease_token: str, now: int, lease_until: int) -> Job | None:
+        rows = self._rows(
+            "UPDATE jobs SET state = 'running', attempts = attempts + 1, lease_token = ?, lease_until = ?"
+            " WHERE job_no = (SELECT job_no FROM jobs WHERE kind = ? AND"
+            "   ((state = 'queued' AND not_before <= ?) OR (state = 'running' AND lease_until <= ?))"
+            "   ORDER BY job_no LIMIT 1)"
+            " RETURNING job_no, kind, payload, attempts, lease_token",
+            (lease_token, lease_until, kind, now, now),
+        )
+        if not rows:
+            return None
+        job_no, kind, payload, attempts, token = rows[0]
+        return Job(job_no, kind, json.loads(payload), attempts, token)
+
+    def finish(self, job: Job) -> None:
+        self._run("DELETE FROM jobs WHERE job_no = ? AND lease_token = ?", (job.job_no, job.lease_token))
+
+    def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None:
+        if not dead:  # a younger queued twin takes over
+            self._run(
+                "DELETE FROM jobs WHERE job_no = ? AND lease_token = ? AND EXISTS"
+                " (SELECT 1 FROM jobs t WHERE t.state = 'queued' AND t.dedupe_key = jobs.dedupe_key)",
+                (job.job_no, job.lease_token),
+            )
+        self._run(
+            "UPDATE jobs SET state = ?, last_error = ?, not_before = ?, lease_token = NULL, lease_until = NULL"
+            " WHERE job_no = ? AND lease_token = ?",
+            ("dead" if dead else "queued", error[:2000], not_before, job.job_no, job.lease_token),
+        )
+
+    # --- embedding -----------------------------------------------------------------------------------------
+
+    def new_generation(
+        self, identity: EmbedderIdentity, state: Literal["active", "building"], now: int
+    ) -> Generation:
+        number = int(self._value("SELECT coalesce(max(generation), 0) + 1 FROM embedding_generations"))
+        self._run(
+            "INSERT INTO embedding_generations (generation, model, revision, dim, query_prefix, document_prefix,"
+            " state, created_at, activated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                identity.model,
+                identity.revision,
+                identity.dim,
+                identity.query_prefix,
+                identity.document_prefix,
+                state,
+                now,
+                now if state == "active" else None,
+            ),
+        )
+        vector_index.create(self._connection, number)
+        for table, layer in self._rows("SELECT table_name, layer FROM text_indexes"):
+            self._run(
+                f"INSERT INTO pending_vectors (generation, layer, slot) SELECT ?, ?, rowid FROM {table}",
+                (number, layer),
+            )
+        self._run("DELETE FROM pending_vectors WHERE generation = ?", (NO_GENERATION,))
+        return Generation(number, identity, state)
+
+    def activate(self, generation: int, now: int) -> None:
+        self._run("UPDATE embedding_generations SET state = 'retired' WHERE state = 'active'")
+        self._run(
+            "UPDATE embedding_generations SET state = 'active', activated_at = ? WHERE generation = ?",
+            (now, generation),
+        )
+        self._run(
+            "DELETE FROM pending_vectors WHERE generation IN"
+            " (SELECT generation FROM embedding_generations WHERE state = 'retired')"
+        )
+
+    def retire(self, generation: int) -> None:
+        self._run("UPDATE embedding_generations SET state = 'retired' WHERE generation = ?", (generation,))
+        self._run("DELETE FROM pending_vectors WHERE generation = ?", (generation,))
+
+    def requeue(self, generation: int) -> None:
+        dim = int(self._value("SELECT dim FROM embedding_generations WHERE generation = ?", (generation,)))
+        for layer in vector_index.LAYERS:
+            vectors = vector_index.table_name(generation, layer)
+            unsound = vector_index.damaged(self._connection, generation, layer, dim)
+            self._run(
+                f"DELETE FROM {vectors} WHERE slot IN (SELECT value FROM json_each(?))", (slot_list(unsound),)
+            )
+            self._run(
+                f"DELETE FROM {vectors} WHERE slot NOT IN"
+                f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')"
+            )
+            self._run(
+                "UPDATE pending_vectors SET refused = NULL WHERE generation = ? AND layer = ?",
+                (generation, layer),
+            )
+            for (table,) in self._rows("SELECT table_name FROM text_indexes WHERE layer = ?", (layer,)):
+                self._run(
+                    "INSERT OR IGNORE INTO pending_vectors (generation, layer, slot) SELECT ?, ?, f.rowid"
+                    f" FROM {table} f WHERE NOT EXISTS (SELECT 1 FROM {vectors} v WHERE v.slot = f.rowid)",
+                    (generation, layer),
+                )
+
+    def put_vectors(
+        self, generation: int, layer: Layer, refs: Sequence[Ref], vectors: "NDArray[np.float32]"
+    ) -> int:
+        return vector_index.put(self._connection, generation, layer, refs, vectors)
+
+    def refuse_vectors(self, generation: int, layer: Layer, reasons: Mapping[Ref, str]) -> None:
+        self._connection.executemany(
+            "UPDATE pending_vectors SET refused = ? WHERE generation = ? AND layer = ? AND slot = ?",
+            [(reason, generation, layer, ref) for ref, reason in reasons.items()],
+        ).fetchall()
+
+    # --- fallback, rebuilds --------------------------------------------------------------------------------
+
+    def set_fallback_mark(self, day: str, applied_bytes: int) -> None:
+        self._run(
+            "INSERT INTO fallback_days (day, applied_bytes) VALUES (?, ?)"
+            " ON CONFLICT (day) DO UPDATE SET applied_bytes = excluded.applied_bytes",
+            (day, applied_bytes),
+        )
+
+    def reset_text_index(self, layer: Layer, team_id: str) -> None:
+        team_no = int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
+        self._run(f"DROP TABLE IF EXISTS {text_index.table_name(layer, team_no)}")
+        text_index.create(self._connection, layer, team_no)
+
+    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
+        name = self._text_table_for_writing(layer, team_id)
+        text_index.insert(self._connection, name, [(ref, t) for ref, t in rows if t.words or t.literal])

@@ -1,0 +1,659 @@
+"""The facade: :class:`MemoryStore` puts the parts together and is what callers hold."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from memstore import doctor as checks
+from memstore.asking import check_scope, principal, row_filter
+from memstore.clock import Clock, SystemClock
+from memstore.config import MAX_LIMIT, Settings, machine_zone_name
+from memstore.embedding import Embedder, resolve
+from memstore.errors import ConfigError, InvalidInput, NotFound, StoreExists, StoreMissing
+from memstore.fallback import Fallback, folder_of, holds_lines
+from memstore.ids import new_id
+from memstore.index import Indexer
+from memstore.journal import Journal, session_operation
+from memstore.memories import Memories
+from memstore.rebuild import (
+    check_target,
+    collect,
+    copy_fallback,
+    fill_from,
+    header,
+    marks,
+    rebuild_text_indexes,
+)
+from memstore.recall import QueryEmbedding, Question, Recaller
+from memstore.record import Recorder
+from memstore.session_key import parse_session_key
+from memstore.storage.migrate import newest_version
+from memstore.storage.sqlite import SqliteStorage, StatementHook
+from memstore.storage.sqlite.checks import check_file, counts
+from memstore.storage.sqlite.connection import scalar
+from memstore.text import Tokenizer
+from memstore.times import optional_micros, parse_instant, to_micros, zone
+from memstore.types import (
+    DoctorReport,
+    IndexReport,
+    Kind,
+    Memory,
+    Message,
+    Page,
+    Progress,
+    Recall,
+    Receipt,
+    RecoverReport,
+    Role,
+    Scope,
+    SessionRecord,
+    SourceKind,
+    StoredMessage,
+    Visibility,
+    check_limit,
+)
+from memstore.views import stored_message
+
+logger = logging.getLogger("memstore")
+
+When = datetime | str | float | None
+"""A time as callers give it: aware datetime, ISO 8601 text (without an offset: the store's zone) or seconds."""
+
+
+class MemoryStore:
+    """A memory store in one SQLite file, with a daily JSONL fallback beside it.
+
+    Safe to share between threads; several processes may hold the same file. In a forked child open it anew.
+
+    :param path: the database file; made when it is missing.
+    :param embedder: None (text search only), an :class:`Embedder`, ``"local"`` for the packaged multilingual
+        model, or ``"st:<name or folder>"`` for a sentence-transformers model. Nothing is loaded before it is used.
+    :param clock: the source of time, for tests.
+    :param settings: see :class:`Settings`.
+    :raises StoreMissing: when the file is missing while its fallback holds messages.
+    :raises StoreUnsound: when the file is no sound memstore database; it is left untouched.
+    :raises StoreTooNew: when it was written by a newer memstore; it is left untouched.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        embedder: Embedder | str | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+        *,
+        statement_hook: StatementHook | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self._clock: Clock = clock or SystemClock()
+        self._embedder = resolve(embedder)
+        self.path = Path(path).absolute()
+        self._tokenizer = Tokenizer()
+        if not self.path.exists():
+            if holds_lines(self.path):
+                raise StoreMissing(
+                    f"{self.path} is missing, but {folder_of(self.path)} holds messages of it. "
+                    f"To rebuild it run: memstore recover --db {self.path}"
+                )
+            self._create(self.path)
+        self._storage = SqliteStorage(
+            self.path,
+            busy_timeout_s=self.settings.busy_timeout_s,
+            durability=self.settings.durability,
+            hook=statement_hook,
+        )
+        try:
+            self._assemble()
+            self.adopted = self._journal.reconcile()
+        except BaseException:
+            self._storage.close()
+            raise
+
+    def _create(self, path: Path) -> None:
+        name = self.settings.timezone or machine_zone_name()
+        zone(name)
+        try:
+            SqliteStorage.create(path)
+        except StoreExists:
+            return  # another process was faster, and its store serves as well
+
+    def _assemble(self) -> None:
+        store_id, zone_name = self._settle_identity()
+        self.timezone = zone(zone_name)
+        durable = self.settings.durability == "disk"
+        self._fallback = Fallback(
+            self.path, self.timezone, durable=durable, header=header(store_id, self.timezone)
+        )
+        self._journal = Journal(self._storage, self._fallback, self._tokenizer, self._clock)
+        self._recorder = Recorder(self._journal, self._tokenizer, self._clock, self.timezone)
+        self._memories = Memories(self._storage, self._journal, self._tokenizer, self._clock, self._instant)
+        embedding = QueryEmbedding(self._embedder) if self._embedder is not None else None
+        self._recaller = Recaller(
+            self._storage, self._tokenizer, embedding, self.settings, self._clock, self._instant
+        )
+
+    def _settle_identity(self) -> tuple[str, str]:
+        """The store's id and zone: fixed by whoever opens it first.
+
+        :raises ConfigError: when the settings name another zone than the store's.
+        """
+        with self._storage.read() as reader:
+            known = reader.meta("store_id"), reader.meta("timezone")
+        if known[0] is None or known[1] is None:
+            with self._storage.write() as tx:
+                if tx.meta("store_id") is None:
+                    tx.set_meta("store_id", new_id(self._clock.now()))
+                    tx.set_meta("timezone", self.settings.timezone or machine_zone_name())
+                    tx.set_meta("tokenizer", self._tokenizer.identity)
+                known = tx.meta("store_id"), tx.meta("timezone")
+        store_id, zone_name = known
+        assert store_id is not None  # noqa: S101 - written above
+        assert zone_name is not None  # noqa: S101
+        if self.settings.timezone is not None and self.settings.timezone != zone_name:
+            raise ConfigError(
+                f"the store's time zone is {zone_name} and does not change; the settings say {self.settings.timezone}"
+            )
+        return store_id, zone_name
+
+    def _instant(self, value: object) -> int | None:
+        return None if value is None else to_micros(parse_instant(value, self.timezone)[0])
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        scope: Scope,
+        messages: Sequence[Message],
+        session: str,
+        *,
+        transcript: bool = False,
+        source_kind: SourceKind | None = None,
+    ) -> Receipt:
+        """Keep conversation messages. No model is called; everything is stored when this returns, or nothing.
+
+        A message with a client id is stored once per session; the first content is kept. One without an id is
+        new, unless ``transcript`` says that the list is the client's whole history: then it is laid on what the
+        session holds, only its end is new, and a contradiction starts a branch.
+
+        :param session: ``agent:channel:chat_id``, or a bare chat id.
+        :raises InvalidInput: naming what was wrong; nothing is stored then.
+        """
+        if isinstance(messages, Message):
+            messages = [messages]
+        return self._recorder.record(
+            check_scope(scope), messages, session, transcript=transcript, source_kind=source_kind
+        )
+
+    def add(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        kind: Kind = "episodic",
+        priority: int = 50,
+        metadata: Mapping[str, Any] | None = None,
+        visibility: Visibility = "private",
+        valid_from: When = None,
+        valid_to: When = None,
+        expires_at: When = None,
+        session: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Memory:
+        """Keep one memory, as given. No model is called.
+
+        A persona memory belongs to the user across agents; other kinds need ``scope.agent_id``. ``valid_from``
+        defaults to now. With an idempotency key that was used before, the memory of that time is returned.
+
+        :param priority: 0 to 100; -1 on an instruction: always injected.
+        :raises InvalidInput: naming what was wrong.
+        """
+        return self._memories.add(
+            check_scope(scope),
+            content,
+            kind=kind,
+            priority=priority,
+            metadata=metadata,
+            visibility=visibility,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            expires_at=expires_at,
+            session=session,
+            idempotency_key=idempotency_key,
+        )
+
+    def update(
+        self,
+        scope: Scope,
+        id: str,  # noqa: A002 - the field's standard verb
+        *,
+        content: str | None = None,
+        kind: Kind | None = None,
+        priority: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        valid_from: When = None,
+        valid_to: When = None,
+        expires_at: When = None,
+        expected_version: int | None = None,
+    ) -> Memory:
+        """Add a version to a memory; its id stays, the version before is superseded and kept.
+
+        :param expected_version: refuse when the memory has moved on since it was read.
+        :raises NotFound: for missing and foreign ids alike. :raises NotPermitted: when it may only be read.
+        """
+        return self._memories.update(
+            check_scope(scope),
+            id,
+            content=content,
+            kind=kind,
+            priority=priority,
+            metadata=metadata,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            expires_at=expires_at,
+            expected_version=expected_version,
+        )
+
+    def delete(self, scope: Scope, id: str) -> None:  # noqa: A002
+        """Delete a memory or a message: it leaves every index and every answer.
+
+        It is not an erasure: the owner still reads it through :meth:`history`, and the fallback files and backups
+        still hold it.
+
+        :raises NotFound: for missing and foreign ids alike.
+        """
+        self._memories.delete(check_scope(scope), id)
+
+    def delete_all(self, scope: Scope) -> int:
+        """Delete the asker's own messages and memories; returns how many. With an agent or task in the scope its
+        rows alone: what belongs to the user across agents stays."""
+        return self._memories.delete_all(check_scope(scope))
+
+    # --- recall --------------------------------------------------------------------------------------------
+
+    def recall(
+        self,
+        scope: Scope,
+        query: str,
+        limit: int = 5,
+        *,
+        kinds: Sequence[Kind] | None = None,
+        since: When = None,
+        until: When = None,
+        as_of: When = None,
+        session: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        include_history: bool = False,
+        explain: bool = False,
+        timeout_s: float = 5.0,
+    ) -> Recall:
+        """The memories that answer a query best, from text and vector search fused by reciprocal rank.
+
+        Any text is a legal query. Filters apply before ranking. By default only current memories are asked:
+        ``as_of`` asks what was true then, ``include_history`` also returns superseded versions.
+
+        :param since: recorded at or after; ``until``: recorded before.
+        :param limit: 0 gives an empty answer; more than 10,000 is cut to that.
+        :param timeout_s: what is not ready by then is left out, and ``Recall.degraded`` says so.
+        """
+        return self._recaller.recall(
+            check_scope(scope),
+            Question(
+                query=query,
+                layer="memories",
+                limit=limit,
+                kinds=kinds,
+                since=since,
+                until=until,
+                as_of=as_of,
+                session=self._session_filter(scope, session),
+                metadata=metadata,
+                include_history=include_history,
+                explain=explain,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    search = recall
+
+    def search_messages(
+        self,
+        scope: Scope,
+        query: str,
+        limit: int = 5,
+        *,
+        session: str | None = None,
+        since: When = None,
+        until: When = None,
+        roles: Sequence[Role] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        live_only: bool = False,
+        explain: bool = False,
+        timeout_s: float = 5.0,
+    ) -> Recall:
+        """Conversation search: like :meth:`recall`, over the asker's own messages.
+
+        :param since: said at or after; ``until``: said before.
+        """
+        return self._recaller.recall(
+            check_scope(scope),
+            Question(
+                query=query,
+                layer="messages",
+                limit=limit,
+                roles=roles,
+                since=since,
+                until=until,
+                session=self._session_filter(scope, session),
+                metadata=metadata,
+                live_only=live_only,
+                explain=explain,
+                timeout_s=timeout_s,
+            ),
+        )
+
+    def _session_filter(self, scope: Scope, session: str | None) -> str | None:
+        return None if session is None else str(parse_session_key(session, check_scope(scope).agent_id))
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    def get(self, scope: Scope, id: str) -> Memory | StoredMessage | None:  # noqa: A002
+        """A memory or message by id, None when there is none for this asker."""
+        return self._memories.get(check_scope(scope), id)
+
+    def get_all(
+        self,
+        scope: Scope,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        kinds: Sequence[Kind] | None = None,
+        include_history: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Page[Memory]:
+        """Memories, newest first. ``Page.next_cursor`` continues the listing; None: that was all."""
+        return self._memories.page(
+            check_scope(scope),
+            limit=check_limit(limit, MAX_LIMIT),
+            cursor=cursor,
+            kinds=kinds,
+            include_history=include_history,
+            metadata=metadata,
+        )
+
+    def history(self, scope: Scope, id: str) -> list[Memory | StoredMessage]:  # noqa: A002
+        """All versions of a memory, oldest first; of a message, the message. The owner also sees deleted ones.
+
+        :raises NotFound: for missing and foreign ids alike.
+        """
+        return self._memories.history(check_scope(scope), id)
+
+    def messages(
+        self,
+        scope: Scope,
+        session: str,
+        last: int | None = None,
+        since: When = None,
+        until: When = None,
+        roles: Sequence[Role] | None = None,
+        live_only: bool = False,
+    ) -> list[StoredMessage]:
+        """A session's messages in their order.
+
+        :param last: only that many from the end, after the other filters.
+        :param live_only: only the window that a model would be shown: not what was cleared or forked away.
+        """
+        key = parse_session_key(session, check_scope(scope).agent_id)
+        count = None if last is None else check_limit(last, 2**31)
+        with self._storage.read() as reader:
+            where = row_filter(
+                principal(reader, scope),
+                "list",
+                "messages",
+                now=to_micros(self._clock.now()),
+                roles=roles,
+                since=self._instant(since),
+                until=self._instant(until),
+                live_only=live_only,
+            )
+            return [stored_message(row) for row in reader.session_messages(str(key), where, count)]
+
+    def count(self, scope: Scope) -> dict[str, int]:
+        """How many current memories and messages the asker may read."""
+        with self._storage.read() as reader:
+            asker = principal(reader, check_scope(scope))
+            now = to_micros(self._clock.now())
+            return {
+                "memories": reader.count("memories", row_filter(asker, "count", "memories", now=now)),
+                "messages": reader.count("messages", row_filter(asker, "count", "messages", now=now)),
+            }
+
+    # --- sessions ------------------------------------------------------------------------------------------
+
+    def sessions(self, scope: Scope) -> list[SessionRecord]:
+        """The asker's sessions, pinned first, then the most recently active."""
+        with self._storage.read() as reader:
+            return reader.sessions(check_scope(scope).team_id, scope.user_id, scope.agent_id)
+
+    def set_session(
+        self,
+        scope: Scope,
+        session: str,
+        *,
+        title: str | None = None,
+        pinned: bool | None = None,
+        created_at: When = None,
+    ) -> None:
+        """Change a session's record.
+
+        :raises NotFound: when the asker has no such session.
+        """
+        with self._changing_session(scope, session) as change:
+            if title is not None:
+                if not isinstance(title, str) or not title.strip():
+                    raise InvalidInput("a session's title must not be empty")
+                change(title=title.strip(), titled_by="caller")
+            if pinned is not None:
+                change(pinned=int(pinned))
+            if created_at is not None:
+                change(created_at=self._instant(created_at))
+
+    def clear_session(self, scope: Scope, session: str) -> None:
+        """End the live window: the messages stay stored and searchable, and the session begins anew.
+
+        :raises NotFound: when the asker has no such session.
+        """
+        key = parse_session_key(session, check_scope(scope).agent_id)
+        of = (scope.team_id, scope.user_id, str(key))
+        with self._journal.writing() as (tx, operations):
+            row = tx.session(*of)
+            if row is None or row.hidden:
+                raise NotFound(f"no session {session!r:.60} for this asker")
+            tx.clear_session(*of, row.last_pos)
+            operations.append(
+                {
+                    "op": "live",
+                    "change": "clear",
+                    "team_id": of[0],
+                    "user_id": of[1],
+                    "session": of[2],
+                    "to_pos": row.last_pos,
+                }
+            )
+
+    def delete_session(self, scope: Scope, session: str) -> None:
+        """Hide a session and its messages. Memories made from them stay.
+
+        :raises NotFound: when the asker has no such session.
+        """
+        with self._changing_session(scope, session) as change:
+            change(hidden=1)
+
+    @contextmanager
+    def _changing_session(self, scope: Scope, session: str) -> Iterator[Callable[..., None]]:
+        key = parse_session_key(session, check_scope(scope).agent_id)
+        of = (scope.team_id, scope.user_id, str(key))
+        with self._journal.writing() as (tx, operations):
+            row = tx.session(*of)
+            if row is None or row.hidden:
+                raise NotFound(f"no session {session!r:.60} for this asker")
+            changes: dict[str, Any] = {}
+            yield changes.update
+            changed = replace(row, **changes)
+            if changed == row:
+                return
+            if changed.hidden:
+                tx.hide_session(*of, row.last_pos)
+            tx.put_session(changed)
+            operations.append(session_operation(changed))
+
+    # --- upkeep --------------------------------------------------------------------------------------------
+
+    def index(self, progress: Progress | None = None) -> IndexReport:
+        """Embed what has no vector yet. Can be stopped at any time and goes on where it was.
+
+        :raises EmbedderMismatch: when the store's vectors are another model's; see :meth:`reindex`.
+        :raises EmbeddingError: when the model fails; what was embedded stays.
+        """
+        return Indexer(self._storage, self._embedder, self._clock).run(progress)
+
+    def reindex(self, progress: Progress | None = None) -> IndexReport:
+        """Make the text indexes anew, mend the vectors, and change over to the embedder of this store if it is
+        another one: its vectors are built beside the old ones, which answer until the switch."""
+        rebuild_text_indexes(self._storage, self._tokenizer, progress)
+        return Indexer(self._storage, self._embedder, self._clock).change_over(progress)
+
+    def doctor(self) -> DoctorReport:
+        """Look for damage and drift. Nothing is changed; each finding names the command that mends it."""
+
+        def has_tokens(text: str) -> bool:
+            tokens = self._tokenizer.index(text)
+            return bool(tokens.words or tokens.literal)
+
+        with self._storage.exclusive_connection() as connection:
+            findings = check_file(connection, self.path, has_tokens)
+            sound = not any(f.check in ("tables", "constraints") for f in findings)
+            found_counts = counts(connection) if sound else {}
+            versions = {
+                "sqlite": str(scalar(connection, "SELECT sqlite_version()")),
+                "sqlite-vec": str(scalar(connection, "SELECT vec_version()")),
+                "schema": str(newest_version()),
+            }
+        if sound:
+            findings += checks.check_tokenizer(self._storage, self._tokenizer)
+            findings += checks.check_embedder(self._storage, self._embedder)
+            findings += checks.check_fallback(self._storage, self._fallback, self._clock)
+        ok = not any(finding.severity == "error" for finding in findings)
+        return DoctorReport(ok, tuple(findings), found_counts, versions)
+
+    @classmethod
+    def recover(
+        cls,
+        path: str | PathLike[str],
+        out: str | PathLike[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        progress: Progress | None = None,
+    ) -> RecoverReport:
+        """Rebuild messages and sessions from the daily fallback of a database that is lost or damaged.
+
+        Memories and their history come from a backup, or are extracted again. Writes to ``path`` only if nothing
+        is there; else name another file by ``out``.
+
+        :raises StoreExists: when the target is taken. :raises StoreMissing: when there is nothing to recover from.
+        """
+        source = Path(path).absolute()
+        target = check_target(source, Path(out).absolute() if out is not None else source)
+        found = collect(folder_of(source))
+        settings = settings or Settings()
+        zone_name = (found.header or {}).get("timezone") or settings.timezone or machine_zone_name()
+        building = target.parent / f".{target.name}.recovering"
+        building.unlink(missing_ok=True)
+        SqliteStorage.create(building)
+        try:
+            storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
+            tokenizer = Tokenizer()
+            try:
+                with storage.write() as tx:
+                    tx.set_meta(
+                        "store_id", (found.header or {}).get("store_id") or new_id(SystemClock().now())
+                    )
+                    tx.set_meta("timezone", zone_name)
+                    tx.set_meta("tokenizer", tokenizer.identity)
+                messages, sessions = fill_from(storage, tokenizer, found, progress)
+                copy_fallback(source, target)
+                with storage.write() as tx:
+                    marks(tx, Fallback(target, zone(zone_name), durable=True))
+            finally:
+                storage.close()
+            SqliteStorage.publish(building, target)
+        finally:
+            building.unlink(missing_ok=True)
+        return RecoverReport(
+            path=str(target),
+            files=len(found.sizes),
+            lines=found.lines,
+            messages=messages,
+            sessions=sessions,
+            duplicates=found.duplicates,
+            skipped=tuple(found.skipped),
+        )
+
+    def scoped(self, scope: Scope) -> "ScopedStore":
+        """The same verbs without the scope argument."""
+        return ScopedStore(self, check_scope(scope))
+
+    def close(self) -> None:
+        """Close the files; safe to call twice and from any thread."""
+        self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _bound(
+    verb: Callable[Concatenate[MemoryStore, Scope, P], R],
+) -> Callable[Concatenate["ScopedStore", P], R]:
+    @wraps(verb)
+    def call(self: "ScopedStore", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return verb(self.store, self.scope, *args, **kwargs)
+
+    return call
+
+
+class ScopedStore:
+    """A store seen by one asker: :class:`MemoryStore`'s verbs without the scope."""
+
+    def __init__(self, store: MemoryStore, scope: Scope) -> None:
+        self.store = store
+        self.scope = scope
+
+    record = _bound(MemoryStore.record)
+    add = _bound(MemoryStore.add)
+    update = _bound(MemoryStore.update)
+    delete = _bound(MemoryStore.delete)
+    delete_all = _bound(MemoryStore.delete_all)
+    recall = _bound(MemoryStore.recall)
+    search = recall
+    search_messages = _bound(MemoryStore.search_messages)
+    get = _bound(MemoryStore.get)
+    get_all = _bound(MemoryStore.get_all)
+    history = _bound(MemoryStore.history)
+    messages = _bound(MemoryStore.messages)
+    count = _bound(MemoryStore.count)
+    sessions = _bound(MemoryStore.sessions)
+    set_session = _bound(MemoryStore.set_session)
+    clear_session = _bound(MemoryStore.clear_session)
+    delete_session = _bound(MemoryStore.delete_session)

@@ -1,0 +1,334 @@
+"""Text as it is indexed: one tokenizer for writing and for asking (SPEC S3).
+
+What is stored stays byte for byte; only the index copy is normalised. A row is indexed in two columns:
+
+``words``
+    what ranks: jieba search-mode words of the Han runs, English stems, digits, emoji. Scripts that write
+    without spaces and have no dictionary here (kana, Hangul, Thai, …) come as bigrams.
+``literal``
+    what finds substrings that word segmentation cuts apart: overlapping bigrams of every Han run, each run's
+    last character once more alone, and letters and digits as they stand, parted from each other. A literal
+    substring is a phrase there, so ``x7`` is found inside ``完build-x7后`` and ``银`` inside ``银行卡``.
+
+Every token consists of letters and digits only, so that FTS5's ``unicode61`` leaves it whole and any other
+engine can be given the same tokens: emoji and marks are spelled ``u`` + hexadecimal code point.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+MAX_QUERY_TERMS = 64
+"""Terms of one query in one column; more cost the engine time and add nothing (20,000 take it 1.4 s)."""
+QUERY_HEAD_CHARS = 1_000
+QUERY_TAIL_CHARS = 2_000
+"""A longer query is read at its head and its tail: the question stands at one of them."""
+NORMALISED_AT_ONCE = 2_000
+MAX_HAN_RUN = 400
+"""Longer runs are cut before jieba, whose handling of unknown words is quadratic in the run."""
+MAX_TOKEN_LENGTH = 64
+"""A longer run of letters (base64, hashes) is cut: no one asks for it whole, and terms stay small."""
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3005\u3007"
+_UNSPACED = (
+    "\u3040-\u30ff\u31f0-\u31ff"  # kana
+    "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"  # Hangul
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+)
+_EMOJI = (
+    "\u2600-\u27bf\u2b00-\u2bff\u2300-\u23ff\u3030\u303d"
+    "\U0001f000-\U0001faff"  # pictographs, symbols, regional indicators
+)
+_RUNS = re.compile(
+    f"(?P<han>[{_HAN}]+)|(?P<unspaced>[{_UNSPACED}]+)|(?P<emoji>[{_EMOJI}])"
+    f"|(?P<word>[^\\W_{_HAN}{_UNSPACED}{_EMOJI}]+(?:['’][^\\W\\d_{_HAN}{_UNSPACED}{_EMOJI}]+)*)"
+    r"|(?P<mark>[^\w\s])",
+)
+_LETTERS_OR_DIGITS = re.compile(r"\d+|[^\W\d]+")
+_ASCII_WORD = re.compile(r"[a-z]+\Z")
+_TRANSLATE_IGNORED = dict.fromkeys([*range(0xFE00, 0xFE10), 0x00AD, 0x034F, *range(0xE0100, 0xE01F0)])
+
+
+def searchable_text(content: object) -> str:
+    """The text parts of a message's content: what is searched, shown and embedded, never image bytes or JSON."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        return ""
+    return "\n".join(text for block in content for text in _block_texts(block) if text)
+
+
+def _block_texts(block: object) -> Iterator[str]:
+    if not isinstance(block, Mapping):
+        return
+    kind = block.get("type")
+    if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
+        yield block["text"]
+    elif kind == "tool_result":
+        yield searchable_text(block.get("content"))
+
+
+def without_empty_text(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Content blocks without empty text blocks, which the model APIs refuse."""
+    return [
+        block for block in content if not (block.get("type") == "text" and block.get("text") in ("", None))
+    ]
+
+
+def normalise(text: str) -> str:
+    """The index copy: NFKC, lower case, without zero-width and other format characters and Latin accents."""
+    if text.isascii():
+        return text.lower()
+    folded = "".join(unicodedata.normalize("NFKC", part) for part in _parts(text))
+    folded = folded.lower().translate(_TRANSLATE_IGNORED)
+    folded = "".join(c for c in folded if unicodedata.category(c) != "Cf")
+    return _without_latin_accents(folded)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text in parts that normalise apart: NFKC is quadratic in a run of combining marks (100,000 took 10 s),
+    so parts are bounded, and cut in front of a character that does not combine where there is one."""
+    start = 0
+    while start < len(text):
+        end = start + NORMALISED_AT_ONCE
+        while end < min(len(text), start + 2 * NORMALISED_AT_ONCE) and unicodedata.combining(text[end]):
+            end += 1
+        yield text[start:end]
+        start = end
+
+
+def _without_latin_accents(text: str) -> str:
+    if not any("\u00c0" <= c <= "\u024f" or "\u1e00" <= c <= "\u1eff" for c in text):
+        return text
+    return "".join(
+        unicodedata.normalize("NFD", c)[0] if "\u00c0" <= c <= "\u024f" or "\u1e00" <= c <= "\u1eff" else c
+        for c in text
+    )
+
+
+def squeezed(text: str) -> str:
+    """Normalised text with runs of white space as one blank: the form in which literal matches are checked."""
+    return " ".join(normalise(text).split())
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTokens:
+    """A row's tokens, ready for the two columns of its text index."""
+
+    words: str
+    literal: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTokens:
+    """A query's tokens. ``phrase`` finds rows that may hold the whole query literally; empty: no such check.
+
+    ``phrase_prefix`` says that the phrase's last token may be the beginning of a longer one.
+    """
+
+    words: tuple[str, ...]
+    literal: tuple[str, ...]
+    phrase: tuple[str, ...]
+    phrase_prefix: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.words or self.literal)
+
+
+class Cutter(Protocol):
+    """What segments Han text into words."""
+
+    @property
+    def identity(self) -> str:
+        """Library, version and dictionary."""
+        ...
+
+    def cut(self, run: str) -> Iterable[str]:
+        """Search-mode words of a run of Han characters."""
+        ...
+
+
+class JiebaCutter:
+    """jieba in search mode: an own instance, loaded on first use from the packaged dictionary.
+
+    jieba's cache file in the shared temporary folder is neither read nor written: it is unmarshalled without
+    any check of who wrote it. Dictionaries are never edited by ``del_word``, which leaks into every instance.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokenizer: Any = None
+
+    @property
+    def identity(self) -> str:
+        return f"jieba {importlib.metadata.version('jieba')} {_jieba_dictionary_digest()}"
+
+    def cut(self, run: str) -> Iterable[str]:
+        tokenizer: Iterable[str] = self._loaded().cut_for_search(run)
+        return tokenizer
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._tokenizer is None:
+                import jieba
+
+                jieba.setLogLevel(60)
+                tokenizer = jieba.Tokenizer()
+                with _jieba_dictionary().open("rb") as file:
+                    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(file)
+                tokenizer.initialized = True
+                self._tokenizer = tokenizer
+            return self._tokenizer
+
+
+def _jieba_dictionary() -> Path:
+    spec = importlib.util.find_spec("jieba")
+    if spec is None or not spec.submodule_search_locations:
+        from memstore.errors import ConfigError
+
+        raise ConfigError("jieba, which segments Chinese, is not installed; run: pip install jieba==0.42.1")
+    return Path(next(iter(spec.submodule_search_locations))) / "dict.txt"
+
+
+@lru_cache(maxsize=1)
+def _jieba_dictionary_digest() -> str:
+    return hashlib.sha256(_jieba_dictionary().read_bytes()).hexdigest()[:12]
+
+
+class Tokenizer:
+    """Turns text into index and query tokens. Deterministic, safe with threads, loads nothing until it must."""
+
+    VERSION = 1
+
+    def __init__(self, cutter: Cutter | None = None) -> None:
+        self._cutter = cutter or JiebaCutter()
+        self._local = threading.local()
+        self._stem_memo: dict[str, str] = {}
+
+    @property
+    def identity(self) -> str:
+        """What tokens depend on, as JSON. It is stored; another identity needs a reindex."""
+        return json.dumps(
+            {
+                "tokenizer": f"memstore {self.VERSION}",
+                "cutter": self._cutter.identity,
+                "stemmer": f"snowball english, PyStemmer {importlib.metadata.version('PyStemmer')}",
+                "unicode": unicodedata.unidata_version,
+            },
+            sort_keys=True,
+        )
+
+    def warm_up(self, text: str) -> bool:
+        """Load the word dictionary if this text needs it; returns whether it did."""
+        match = re.search(f"[{_HAN}]", text)
+        return match is not None and bool(list(self._cutter.cut(match.group())))
+
+    def index(self, text: str) -> IndexTokens:
+        """The tokens under which a row is indexed."""
+        normal = normalise(text)
+        return IndexTokens(" ".join(self._words(normal)), " ".join(_literal_tokens(normal)))
+
+    def query(self, text: str) -> QueryTokens:
+        """The tokens to look for. Any text is legal; blank or punctuation alone gives none."""
+        if len(text) > QUERY_HEAD_CHARS + QUERY_TAIL_CHARS:
+            text, whole = f"{text[:QUERY_HEAD_CHARS]} {text[-QUERY_TAIL_CHARS:]}", False
+        else:
+            whole = True
+        normal = normalise(text)
+        words = _ends(dict.fromkeys(self._words(normal)))
+        literal = list(_literal_tokens(normal))
+        phrase, prefix = _phrase(normal, literal) if whole else ((), False)
+        return QueryTokens(words, _ends(dict.fromkeys(literal)), phrase, prefix)
+
+    def _words(self, normal: str) -> Iterator[str]:
+        for match in _RUNS.finditer(normal):
+            run, kind = match.group(), match.lastgroup
+            if kind == "han":
+                for start in range(0, len(run), MAX_HAN_RUN):
+                    yield from self._cutter.cut(run[start : start + MAX_HAN_RUN])
+            elif kind == "unspaced":
+                yield from (_spelled(run[i : i + 2]) for i in range(max(1, len(run) - 1)))
+            elif kind == "emoji":
+                yield _spelled(run)
+            elif kind == "word":
+                yield from self._latin_words(run)
+            elif kind == "mark" and unicodedata.category(run) == "So":
+                yield _spelled(run)
+
+    def _latin_words(self, run: str) -> Iterator[str]:
+        joined = run.replace("'", "").replace("’", "")
+        plain = run.replace("’", "'")
+        if _ASCII_WORD.match(plain.replace("'", "")):
+            yield self._stem(plain)[:MAX_TOKEN_LENGTH]
+            return
+        yield from _pieces(_spelled(joined))
+        parts = _LETTERS_OR_DIGITS.findall(joined)
+        if len(parts) > 1:
+            yield from (self._stem(part) if _ASCII_WORD.match(part) else _spelled(part) for part in parts)
+
+    def _stem(self, word: str) -> str:
+        known = self._stem_memo.get(word)
+        if known is None:
+            stemmer = getattr(self._local, "stemmer", None)
+            if stemmer is None:
+                import Stemmer
+
+                stemmer = self._local.stemmer = Stemmer.Stemmer("english")
+            known = stemmer.stemWord(word[:MAX_TOKEN_LENGTH]).replace("'", "")
+            if len(self._stem_memo) < 100_000:
+                self._stem_memo[word] = known
+        return known
+
+
+def _literal_tokens(normal: str) -> Iterator[str]:
+    for match in _RUNS.finditer(normal):
+        run, kind = match.group(), match.lastgroup
+        if kind in ("han", "unspaced"):
+            for i in range(len(run) - 1):
+                yield _spelled(run[i : i + 2])
+            yield _spelled(run[-1])
+        elif kind == "word":
+            for part in _LETTERS_OR_DIGITS.findall(run):
+                yield from _pieces(_spelled(part))
+
+
+def _phrase(normal: str, literal: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """The phrase whose matches include every row that holds the text literally (borders of letters apart)."""
+    if not literal or len(literal) > MAX_QUERY_TERMS:
+        return (), False
+    last = ""
+    for match in _RUNS.finditer(normal):
+        if match.lastgroup in ("han", "unspaced", "word"):
+            last = match.group() if match.lastgroup != "word" else ""
+    if len(last) > 1:  # inside a longer run the last character has no token of its own
+        return tuple(literal[:-1]), False
+    return tuple(literal), True
+
+
+def _ends(terms: Iterable[str]) -> tuple[str, ...]:
+    listed = list(terms)
+    if len(listed) <= MAX_QUERY_TERMS:
+        return tuple(listed)
+    head = MAX_QUERY_TERMS // 3
+    return tuple(listed[:head] + listed[head - MAX_QUERY_TERMS :])
+
+
+def _pieces(token: str) -> Iterator[str]:
+    for start in range(0, len(token), MAX_TOKEN_LENGTH):
+        yield token[start : start + MAX_TOKEN_LENGTH]
+
+
+def _spelled(token: str) -> str:
+    """The token in letters and digits only."""
+    if token.isalnum():
+        return token
+    return "".join(c if c.isalnum() else f"u{ord(c):x}" for c in token)

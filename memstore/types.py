@@ -1,0 +1,387 @@
+"""The words of memstore as values. Everything that crosses a wall of the house is one of these."""
+
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeVar, overload
+
+from memstore.errors import InvalidInput, InvalidScope
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Kind = Literal["persona", "episodic", "instruction"]
+Visibility = Literal["private", "team", "restricted"]
+Layer = Literal["messages", "memories"]
+State = Literal["live", "superseded", "expired", "quarantined", "deleted"]
+SourceKind = Literal["user", "document", "import", "assistant", "inference", "tool", "system"]
+Leg = Literal["text", "vector"]
+Stored = Literal["both", "fallback", "database"]
+
+ROLES: tuple[str, ...] = ("system", "developer", "user", "assistant", "tool")
+KINDS: tuple[str, ...] = ("persona", "episodic", "instruction")
+VISIBILITIES: tuple[str, ...] = ("private", "team", "restricted")
+TRUST: Mapping[str, int] = {
+    "user": 60,
+    "document": 50,
+    "import": 40,
+    "system": 40,
+    "assistant": 30,
+    "inference": 20,
+    "tool": 10,
+}
+"""Order of trust by where a row came from; a derived row is trusted no more than its least trusted source."""
+
+ABSOLUTE_PRIORITY = -1
+"""An instruction that is always injected and never ranked; only a person sets it."""
+
+MAX_ID_LENGTH = 256
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) during long work."""
+
+
+def check_identifier(name: str, value: object) -> None:
+    """Refuse what cannot be a team, user, agent or task id. Ids are compared byte for byte, never folded.
+
+    :raises InvalidScope: naming the field.
+    """
+    if value is None or value == "":
+        raise InvalidScope(f"{name} is missing; a scope is never 'everyone'")
+    if not isinstance(value, str):
+        raise InvalidScope(f"{name} must be text, not {type(value).__name__}")
+    if value != value.strip():
+        raise InvalidScope(f"{name} is blank or has blanks around it: {value[:40]!r}")
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidScope(f"{name} is longer than {MAX_ID_LENGTH} characters")
+    for character in value:
+        if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
+            raise InvalidScope(f"{name} holds a control character or a lone surrogate: {value[:40]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who asks, and who a row belongs to.
+
+    When asking, ``agent_id=None`` means all of the user's agents; a value means that agent's rows and the rows
+    that belong to no agent. ``task_id`` likewise. When writing, everything but persona memories needs an agent.
+    """
+
+    team_id: str = ""
+    user_id: str = ""
+    agent_id: str | None = None
+    task_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_identifier("team_id", self.team_id)
+        check_identifier("user_id", self.user_id)
+        if self.agent_id is not None:
+            check_identifier("agent_id", self.agent_id)
+        if self.task_id is not None:
+            check_identifier("task_id", self.task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One raw conversation message as a client has it.
+
+    :param content: text, a list of content blocks (kept as they are; empty text blocks are left out), or None.
+    :param id: the client's id, unique within the session; a known id is stored once.
+    :param name: who spoke, where a session has several people.
+    :param created_at: when it was said: aware datetime, ISO 8601 text or seconds since 1970. A value without an
+        offset is wall time in the store's zone; None means now.
+    :param complete: False for an answer that was cut off.
+    """
+
+    role: Role
+    content: str | Sequence[Mapping[str, Any]] | None
+    id: str | None = None
+    name: str | None = None
+    created_at: datetime | str | float | None = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    tool_call_id: str | None = None
+    usage: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the store holds it.
+
+    ``position`` is its place in the session; ``arrival`` its number among the user's rows. ``branch`` is 0 on
+    the session's current branch, else the number of the fork that set the message aside. ``live`` is whether it
+    belongs to the window that a model would be shown.
+    """
+
+    id: str
+    client_id: str | None
+    team_id: str
+    user_id: str
+    agent_id: str
+    task_id: str | None
+    session: str
+    position: int
+    arrival: int
+    role: Role
+    name: str | None
+    content: str | list[dict[str, Any]] | None
+    text: str
+    tool_calls: tuple[dict[str, Any], ...]
+    tool_call_id: str | None
+    usage: dict[str, Any] | None
+    meta: dict[str, Any]
+    complete: bool
+    live: bool
+    branch: int
+    source_kind: SourceKind
+    trust: int
+    created_at: datetime
+    recorded_at: datetime
+    zone: str | None
+    deleted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One version of one atomic memory. ``id`` names the memory, ``version`` the state of it that this is."""
+
+    id: str
+    version: int
+    team_id: str
+    user_id: str
+    agent_id: str | None
+    task_id: str | None
+    content: str
+    kind: Kind
+    priority: int
+    metadata: dict[str, Any]
+    visibility: Visibility
+    state: State
+    session: str | None
+    produced_by_agent: str | None
+    source_kind: SourceKind
+    trust: int
+    valid_from: datetime | None
+    valid_to: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+    recorded_at: datetime
+    superseded_at: datetime | None
+    superseded_by: str | None
+    actor: str
+    arrival: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One session of a user. ``messages`` counts its visible messages."""
+
+    session: str
+    agent_id: str
+    title: str
+    pinned: bool
+    hidden: bool
+    created_at: datetime
+    updated_at: datetime
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a ``record`` call.
+
+    :param ids: memstore's ids of the messages now held for the call, in its order: new ones and known ones.
+    :param stored: ``both``: in the database and in the daily fallback.
+    :param new: how many of them this call stored.
+    :param conflicts: client ids that were known with other content; the first content was kept.
+    """
+
+    ids: tuple[str, ...]
+    stored: Stored
+    session: str
+    new: int
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LegReport:
+    """How a hit stood in one leg. ``score`` is the leg's own and never comparable with another leg's."""
+
+    rank: int
+    score: float
+    term: float
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a hit came back: its place in each leg, the tokens that matched, and the rule that made it visible."""
+
+    legs: dict[str, LegReport]
+    tokens: tuple[str, ...]
+    visible_by: str
+    literal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One recall result. ``score`` is the fused score; larger is better; ``rank`` counts from 1."""
+
+    id: str
+    content: str
+    kind: str
+    score: float
+    rank: int
+    layer: Layer
+    user_id: str
+    agent_id: str | None
+    task_id: str | None
+    session: str | None
+    created_at: datetime
+    visibility: Visibility = "private"
+    state: State = "live"
+    version: int = 1
+    priority: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    role: str | None = None
+    name: str | None = None
+    position: int | None = None
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """A leg that did not take part in a recall, and why."""
+
+    leg: Leg
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The answer of a recall, best hit first. Iterating and indexing it reads ``hits``."""
+
+    hits: tuple[Hit, ...]
+    degraded: tuple[Degraded, ...] = ()
+    took_ms: float = 0.0
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, index: int) -> Hit:
+        return self.hits[index]
+
+    def __bool__(self) -> bool:
+        return bool(self.hits)
+
+
+Item = TypeVar("Item")
+
+
+class Page(Sequence[Item]):
+    """A part of a listing. ``next_cursor`` is None on the last page; pass it back to go on."""
+
+    __slots__ = ("_items", "next_cursor")
+
+    def __init__(self, items: Sequence[Item], next_cursor: str | None) -> None:
+        self._items = tuple(items)
+        self.next_cursor = next_cursor
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"Page({list(self._items)!r}, next_cursor={self.next_cursor!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Page):
+            return self._items == other._items and self.next_cursor == other.next_cursor
+        return list(self._items) == other if isinstance(other, list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that ``doctor`` noticed. ``repair`` is the command that mends it, where there is one."""
+
+    check: str
+    severity: Literal["error", "warning", "info"]
+    message: str
+    repair: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """``ok`` is False as soon as one finding is an error."""
+
+    ok: bool
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What an indexing run did. ``refused`` rows have no usable vector and stay findable by text."""
+
+    embedded: int
+    refused: int
+    pending: int
+    generation: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLine:
+    """A line of a file that could not be used."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did. Running it again stores nothing new."""
+
+    files: int
+    read: int
+    stored: int
+    known: int
+    skipped: tuple[SkippedLine, ...] = ()
+    empty_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """What a rebuild from the fallback found."""
+
+    path: str
+    files: int
+    lines: int
+    messages: int
+    sessions: int
+    duplicates: int
+    skipped: tuple[SkippedLine, ...] = ()
+
+
+def check_limit(limit: object, largest: int) -> int:
+    """A limit as used: 0 is legal and means nothing, too large is cut.
+
+    :raises InvalidInput: for negative numbers and what is no whole number.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidInput(f"limit must be a whole number, not {limit!r}")
+    if limit < 0:
+        raise InvalidInput(f"limit must not be negative, but is {limit}")
+    return min(limit, largest)
