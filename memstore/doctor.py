@@ -2,7 +2,6 @@
 
 import stat
 
-from memstore.clock import Clock
 from memstore.embedding import Embedder
 from memstore.errors import EmbeddingError
 from memstore.fallback import Fallback
@@ -14,7 +13,7 @@ RECOVER = "memstore recover --out NEW.db"
 BAD_LINES_SHOWN = 10
 
 
-def check_fallback(storage: Storage, fallback: Fallback, clock: Clock) -> list[Finding]:
+def check_fallback(storage: Storage, fallback: Fallback) -> list[Finding]:
     """The day files against the rows, both ways."""
     findings: list[Finding] = []
     written: set[tuple[str, str]] = set()

@@ -207,7 +207,7 @@ class _locked:  # noqa: N801 - reads as a verb at its use
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             ours = os.fstat(self._descriptor)
             try:
-                named = os.stat(self._path, follow_symlinks=False)
+                named = self._path.stat(follow_symlinks=False)
             except FileNotFoundError:
                 named = None
             if named is not None and (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev):

@@ -17,7 +17,17 @@ from memstore.session_key import parse_session_key
 from memstore.storage.base import MemoryRow, MessageRow, Reader, Storage, Writer
 from memstore.text import Tokenizer
 from memstore.times import to_micros
-from memstore.types import ABSOLUTE_PRIORITY, KINDS, TRUST, VISIBILITIES, Memory, Page, Scope, StoredMessage
+from memstore.types import (
+    ABSOLUTE_PRIORITY,
+    KINDS,
+    MAX_PRIORITY,
+    TRUST,
+    VISIBILITIES,
+    Memory,
+    Page,
+    Scope,
+    StoredMessage,
+)
 from memstore.views import memory, stored_message
 
 DELETE_CHUNK = 500
@@ -364,7 +374,7 @@ def _check_priority(priority: object, kind: str) -> None:
     if (
         isinstance(priority, bool)
         or not isinstance(priority, int)
-        or not ABSOLUTE_PRIORITY <= priority <= 100
+        or not ABSOLUTE_PRIORITY <= priority <= MAX_PRIORITY
     ):
         raise InvalidInput(f"priority must be a whole number from 0 to 100, not {priority!r:.60}")
     if priority == ABSOLUTE_PRIORITY and kind != "instruction":

@@ -24,9 +24,7 @@ def reciprocal_rank_fusion(
 
     :returns: ``(item, score)``, best first.
     """
-    ranks: list[dict[Item, int]] = []
-    for ranking in rankings:
-        ranks.append({item: rank for rank, item in enumerate(dict.fromkeys(ranking), 1)})
+    ranks = [{item: rank for rank, item in enumerate(dict.fromkeys(ranking), 1)} for ranking in rankings]
     return fuse_ranks(ranks, k, weights=weights, tie_break=tie_break)
 
 

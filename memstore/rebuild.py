@@ -14,7 +14,7 @@ from memstore.journal import apply_operation, insert_rows, message_row
 from memstore.sessions import message_text
 from memstore.storage.base import MessageRow, Ref, Storage, Writer
 from memstore.text import Tokenizer
-from memstore.types import Layer, Progress, RecoverReport, SkippedLine
+from memstore.types import Layer, Progress, SkippedLine
 
 BATCH_ROWS = 1_000
 LAYERS: tuple[Layer, ...] = ("messages", "memories")
@@ -111,7 +111,8 @@ def placed_rows(found: Collected) -> list[MessageRow]:
         for row in rows
         if row.client_id is not None
     }
-    kept, displaced = [], []
+    kept: list[MessageRow] = []
+    displaced: list[MessageRow] = []
     for row in rows:
         if (
             row.client_id is not None

@@ -1,17 +1,19 @@
 """Recall: two independent legs, fused by reciprocal rank, explained (SPEC section 3)."""
 
 import logging
+import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memstore.access import Principal, decide
+from memstore.access import Operation, Principal, decide
 from memstore.asking import Instant, principal, row_filter
 from memstore.clock import Clock
 from memstore.config import MAX_LIMIT, Settings
-from memstore.embedding import Embedder, check_query
-from memstore.errors import EmbeddingError, InvalidInput
+from memstore.embedding import Embedder, EmbedderIdentity, check_query
+from memstore.errors import EmbedderMismatch, EmbeddingError, InvalidInput
 from memstore.ranking import fuse_ranks, keep_within
 from memstore.storage.base import Candidate, MemoryRow, MessageRow, Reader, Ref, RowFilter, Storage
 from memstore.text import QueryTokens, Tokenizer, squeezed
@@ -64,48 +66,84 @@ class _Legs:
             self.ties.setdefault(candidate.ref, candidate.tie)
 
 
+class _Call:
+    """One embedding of a query: what was asked, and what came of it."""
+
+    def __init__(self, text: str, identity: EmbedderIdentity) -> None:
+        self.text = text
+        self.identity = identity
+        self.done = threading.Event()
+        self.vector: NDArray[np.float32] | None = None
+        self.error: EmbeddingError | None = None
+
+    def run(self, embedder: Embedder) -> None:
+        try:
+            _check_identity(embedder.identity, self.identity)
+            self.vector = check_query(embedder.embed_query(self.text), self.identity.dim)
+        except EmbeddingError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001 - a user's model may raise anything; recall never does
+            self.error = EmbeddingError(f"the embedder failed: {type(error).__name__}: {error}")
+        finally:
+            self.done.set()
+
+
 class QueryEmbedding:
-    """The embedder for queries, called in one daemon thread: a hung model cannot be stopped from Python, so while
-    it hangs, later recalls do without it at once."""
+    """The embedder for queries, called in one daemon thread. A hung model cannot be stopped from Python: once a
+    call has missed its deadline, later recalls do without the model at once until that call has come back."""
 
     def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
-        self._busy = threading.Lock()
+        self._embedder = embedder
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._late: _Call | None = None
+        self._lock = threading.Lock()
 
-    def start(self, text: str) -> Callable[[float], "NDArray[np.float32]"]:
-        """Begin to embed; the returned function waits at most that many seconds for the result.
+    def start(self, text: str, identity: EmbedderIdentity) -> _Call:
+        """Begin to embed. Loading the model and asking for its identity happen in the thread too: they may take
+        longer than any deadline.
 
-        :raises EmbeddingError: by the returned function, also for whatever the model raised.
-        :raises TimeoutError: by the returned function, or here while an earlier call still hangs.
+        :raises TimeoutError: while an earlier call is overdue.
         """
-        if not self._busy.acquire(blocking=False):
-            raise TimeoutError("an earlier call of the embedder has not come back yet")
-        done = threading.Event()
-        outcome: list[Any] = []
+        with self._lock:
+            if self._late is not None and not self._late.done.is_set():
+                raise TimeoutError("an earlier call of the embedder has not come back yet")
+            self._late = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="memstore-embed-query", daemon=True)
+                self._thread.start()
+            call = _Call(text, identity)
+            self._calls.put(call)
+            return call
 
-        def run() -> None:
-            try:
-                outcome.append(check_query(self.embedder.embed_query(text), self.embedder.identity.dim))
-            except Exception as error:  # noqa: BLE001 - a user's model may raise anything; recall never does
-                outcome.append(error)
-            finally:
-                self._busy.release()
-                done.set()
+    def wait(self, call: _Call, seconds: float) -> "NDArray[np.float32]":
+        """The vector of a call.
 
-        threading.Thread(target=run, name="memstore-embed-query", daemon=True).start()
+        :raises TimeoutError: when it takes longer. :raises EmbeddingError: another identity than the store's, or
+            the model failed.
+        """
+        if not call.done.wait(max(0.0, seconds)):
+            self._late = call
+            raise TimeoutError("the embedder did not answer before the deadline")
+        if call.vector is None:
+            raise call.error or EmbeddingError("the embedder gave no vector")
+        return call.vector
 
-        def wait(seconds: float) -> "NDArray[np.float32]":
-            if not done.wait(max(0.0, seconds)):
-                raise TimeoutError("the embedder did not answer before the deadline")
-            result = outcome[0]
-            if isinstance(result, EmbeddingError):
-                raise result
-            if isinstance(result, Exception):
-                raise EmbeddingError(f"the embedder failed: {type(result).__name__}: {result}") from result
-            vector: NDArray[np.float32] = result
-            return vector
+    def close(self) -> None:
+        """Let the thread end once it has nothing left to do."""
+        self._calls.put(None)
 
-        return wait
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.run(self._embedder)
+
+
+def _check_identity(found: EmbedderIdentity, wanted: EmbedderIdentity) -> None:
+    if found != wanted:
+        raise EmbedderMismatch(
+            f"the store's vectors are of {wanted.model} ({wanted.revision}), the embedder is {found.model} "
+            f"({found.revision}); run reindex() to change over"
+        )
 
 
 class Recaller:
@@ -126,6 +164,7 @@ class Recaller:
         self._settings = settings
         self._clock = clock
         self._instant = instant
+        self._warned: set[str] = set()
 
     def recall(self, scope: Scope, question: Question) -> Recall:
         """Ask both legs, fuse, and read the rows that are returned."""
@@ -174,7 +213,7 @@ class Recaller:
             with reader.interruptible(late):
                 self._text_leg(reader, question, where, limit, depth, legs)
         except TimeoutError as error:
-            legs.degraded.append(Degraded("text", str(error)))
+            legs.degraded.append(self._degraded("text", error))
         if waiting is not None:
             generation, wait = waiting
             try:
@@ -183,8 +222,7 @@ class Recaller:
                     candidates = reader.vector_search(question.layer, generation, vector, where, depth)
                     self._vector_leg(reader, question.layer, generation, candidates, legs)
             except (EmbeddingError, TimeoutError) as error:
-                logger.warning("recall without the vector leg: %s", error)
-                legs.degraded.append(Degraded("vector", str(error)))
+                legs.degraded.append(self._degraded("vector", error))
         return legs
 
     def _start_embedding(
@@ -198,17 +236,18 @@ class Recaller:
             legs.degraded.append(Degraded("vector", "the store has no vectors yet; run index()"))
             return None
         try:
-            identity = self._embedding.embedder.identity
-            if identity != generation.identity:
-                raise EmbeddingError(
-                    f"the store's vectors are of {generation.identity.model} ({generation.identity.revision}), "
-                    f"the embedder is {identity.model} ({identity.revision}); run reindex() to change over"
-                )
-            return generation.number, self._embedding.start(question.query)
-        except (EmbeddingError, TimeoutError) as error:
-            logger.warning("recall without the vector leg: %s", error)
-            legs.degraded.append(Degraded("vector", str(error)))
+            call = self._embedding.start(question.query, generation.identity)
+            return generation.number, partial(self._embedding.wait, call)
+        except TimeoutError as error:
+            legs.degraded.append(self._degraded("vector", error))
             return None
+
+    def _degraded(self, leg: Leg, error: Exception) -> Degraded:
+        """Say once in the log, and in every answer, that a leg is missing."""
+        if str(error) not in self._warned:
+            self._warned.add(str(error))
+            logger.warning("recall without the %s leg: %s", leg, error)
+        return Degraded(leg, str(error))
 
     def _text_leg(
         self, reader: Reader, question: Question, where: RowFilter, limit: int, depth: int, legs: _Legs
@@ -272,7 +311,7 @@ class Recaller:
             reader.message_rows(refs) if question.layer == "messages" else reader.memory_rows(refs)
         )
         tokens = self._tokenizer.query(question.query) if question.explain else None
-        hits = []
+        hits: list[Hit] = []
         for ref in refs:
             row = rows[ref]
             rule = self._rule(asker, question, row)
@@ -293,7 +332,7 @@ class Recaller:
             "state": row.state,
         }
         history = question.include_history or question.as_of is not None
-        operation = "search" if question.layer == "messages" else "recall"
+        operation: Operation = "search" if question.layer == "messages" else "recall"
         decision = decide(asker, operation, facts, history=history)
         if decision.allowed:
             return decision.rule

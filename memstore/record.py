@@ -6,10 +6,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memstore.canonical import check_encodable, checksum, ordered_json
+from memstore.clock import Clock
 from memstore.errors import InvalidInput, NotPermitted
 from memstore.fallback import Operation
 from memstore.ids import new_id
-from memstore.clock import Clock
 from memstore.journal import Journal, insert_rows, message_operation, session_operation
 from memstore.session_key import SessionKey, parse_session_key
 from memstore.sessions import DEFAULT_TITLE, message_text

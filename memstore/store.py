@@ -34,11 +34,11 @@ from memstore.recall import QueryEmbedding, Question, Recaller
 from memstore.record import Recorder
 from memstore.session_key import parse_session_key
 from memstore.storage.migrate import newest_version
-from memstore.storage.sqlite import SqliteStorage, StatementHook
+from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.checks import check_file, counts
-from memstore.storage.sqlite.connection import scalar
+from memstore.storage.sqlite.connection import StatementHook, scalar
 from memstore.text import Tokenizer
-from memstore.times import optional_micros, parse_instant, to_micros, zone
+from memstore.times import parse_instant, to_micros, zone
 from memstore.types import (
     DoctorReport,
     IndexReport,
@@ -133,9 +133,9 @@ class MemoryStore:
         self._journal = Journal(self._storage, self._fallback, self._tokenizer, self._clock)
         self._recorder = Recorder(self._journal, self._tokenizer, self._clock, self.timezone)
         self._memories = Memories(self._storage, self._journal, self._tokenizer, self._clock, self._instant)
-        embedding = QueryEmbedding(self._embedder) if self._embedder is not None else None
+        self._embedding = QueryEmbedding(self._embedder) if self._embedder is not None else None
         self._recaller = Recaller(
-            self._storage, self._tokenizer, embedding, self.settings, self._clock, self._instant
+            self._storage, self._tokenizer, self._embedding, self.settings, self._clock, self._instant
         )
 
     def _settle_identity(self) -> tuple[str, str]:
@@ -547,7 +547,7 @@ class MemoryStore:
         if sound:
             findings += checks.check_tokenizer(self._storage, self._tokenizer)
             findings += checks.check_embedder(self._storage, self._embedder)
-            findings += checks.check_fallback(self._storage, self._fallback, self._clock)
+            findings += checks.check_fallback(self._storage, self._fallback)
         ok = not any(finding.severity == "error" for finding in findings)
         return DoctorReport(ok, tuple(findings), found_counts, versions)
 
@@ -610,6 +610,8 @@ class MemoryStore:
 
     def close(self) -> None:
         """Close the files; safe to call twice and from any thread."""
+        if self._embedding is not None:
+            self._embedding.close()
         self._storage.close()
 
     def __enter__(self) -> Self:

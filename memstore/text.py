@@ -32,6 +32,7 @@ MAX_QUERY_TERMS = 64
 QUERY_HEAD_CHARS = 1_000
 QUERY_TAIL_CHARS = 2_000
 """A longer query is read at its head and its tail: the question stands at one of them."""
+STEMS_REMEMBERED = 100_000
 NORMALISED_AT_ONCE = 2_000
 MAX_HAN_RUN = 400
 """Longer runs are cut before jieba, whose handling of unknown words is quadratic in the run."""
@@ -284,7 +285,7 @@ class Tokenizer:
 
                 stemmer = self._local.stemmer = Stemmer.Stemmer("english")
             known = stemmer.stemWord(word[:MAX_TOKEN_LENGTH]).replace("'", "")
-            if len(self._stem_memo) < 100_000:
+            if len(self._stem_memo) < STEMS_REMEMBERED:
                 self._stem_memo[word] = known
         return known
 

@@ -12,6 +12,8 @@ from memstore.errors import ConfigError, InvalidTime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SHOWN_CHARS = 60
+_UNITS = ((1e11, 1), (1e14, 10**3), (1e17, 10**6))
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?\Z", re.ASCII)
 _DATE_ONLY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 
@@ -86,7 +88,7 @@ def _from_number(value: float) -> datetime:
     if not math.isfinite(value):
         raise InvalidTime(f"{value!r} is not a time")
     size = abs(value)
-    per_second = 1 if size < 1e11 else 10**3 if size < 1e14 else 10**6 if size < 1e17 else 10**9
+    per_second = next((unit for bound, unit in _UNITS if size < bound), 10**9)
     try:
         if isinstance(value, int):
             return _EPOCH + timedelta(microseconds=value * 1_000_000 // per_second)
@@ -97,7 +99,7 @@ def _from_number(value: float) -> datetime:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
 def to_micros(instant: datetime) -> int:

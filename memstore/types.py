@@ -34,6 +34,7 @@ TRUST: Mapping[str, int] = {
 ABSOLUTE_PRIORITY = -1
 """An instruction that is always injected and never ranked; only a person sets it."""
 
+MAX_PRIORITY = 100
 MAX_ID_LENGTH = 256
 
 Progress = Callable[[int, int], None]

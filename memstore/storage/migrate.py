@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -127,10 +128,11 @@ def _apply(
 def edited_steps(connection: apsw.Connection) -> list[str]:
     """Names of applied steps whose file has another checksum now."""
     known = {step.version: step for step in load_migrations()}
+    applied: list[Any] = connection.execute(
+        "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
+    ).fetchall()
     return [
-        str(name)
-        for version, name, checksum in connection.execute(
-            "SELECT version, name, checksum FROM schema_migrations ORDER BY version"
-        ).fetchall()
+        name
+        for version, name, checksum in applied
         if version in known and known[version].checksum != checksum
     ]

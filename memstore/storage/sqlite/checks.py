@@ -8,7 +8,7 @@ import apsw
 
 from memstore.storage.migrate import edited_steps
 from memstore.storage.sqlite import text_index, vector_index
-from memstore.storage.sqlite.connection import scalar
+from memstore.storage.sqlite.connection import all_rows, scalar
 from memstore.types import Finding
 
 REINDEX = "memstore reindex"
@@ -47,9 +47,9 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
     found = {name: int(scalar(connection, statement)) for name, statement in statements.items()}
     found["vectors"] = sum(
         int(scalar(connection, f"SELECT count(*) FROM {vector_index.table_name(generation, layer)}"))
-        for (generation,) in connection.execute(
-            "SELECT generation FROM embedding_generations WHERE state = 'active'"
-        ).fetchall()
+        for (generation,) in all_rows(
+            connection, "SELECT generation FROM embedding_generations WHERE state = 'active'"
+        )
         for layer in vector_index.LAYERS
     )
     return found
@@ -58,15 +58,16 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
 def _check_tables(connection: apsw.Connection) -> list[Finding]:
     """Each ordinary table with its indexes; what belongs to the derived indexes is checked with them."""
     findings = []
-    for (table,) in connection.execute(
+    for (table,) in all_rows(
+        connection,
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         " AND name NOT LIKE 'text!_%' ESCAPE '!' AND name NOT LIKE 'vectors!_%' ESCAPE '!'"
-        " OR name = 'text_indexes'"
-    ).fetchall():
-        for (line,) in connection.execute(f"PRAGMA integrity_check({table})").fetchall():
+        " OR name = 'text_indexes'",
+    ):
+        for (line,) in all_rows(connection, f"PRAGMA integrity_check({table})"):
             if line != "ok":
                 findings.append(Finding("tables", "error", f"{table}: {line}", RECOVER))
-    for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check").fetchall():
+    for table, rowid, parent, _ in all_rows(connection, "PRAGMA foreign_key_check"):
         message = f"row {rowid} of {table} points to a row of {parent} that is not there"
         findings.append(Finding("constraints", "error", message, RECOVER))
     return findings
@@ -85,9 +86,7 @@ def _check_text(connection: apsw.Connection, has_tokens: HasTokens) -> list[Find
     if teams > MAX_TEAMS:
         message = f"{teams} teams in one file slow its opening; use a file a team, or PostgreSQL"
         findings.append(Finding("text index", "warning", message))
-    for name, team_no, layer in connection.execute(
-        "SELECT table_name, team_no, layer FROM text_indexes"
-    ).fetchall():
+    for name, team_no, layer in all_rows(connection, "SELECT table_name, team_no, layer FROM text_indexes"):
         fault = text_index.integrity_fault(connection, name) or _text_drift(
             connection, name, team_no, layer, has_tokens
         )
@@ -104,11 +103,12 @@ def _text_drift(
     try:
         missing = sum(
             has_tokens(content or "")
-            for (content,) in connection.execute(
+            for (content,) in all_rows(
+                connection,
                 f"SELECT {text} FROM {table} m JOIN teams t ON t.team_id = m.team_id"
                 f" WHERE t.team_no = ? AND m.state <> 'deleted' AND m.slot NOT IN (SELECT rowid FROM {name})",
                 (team_no,),
-            ).fetchall()
+            )
         )
         orphans = scalar(
             connection,
@@ -124,9 +124,9 @@ def _text_drift(
 
 def _check_vectors(connection: apsw.Connection) -> list[Finding]:
     findings = []
-    for generation, dim in connection.execute(
-        "SELECT generation, dim FROM embedding_generations WHERE state = 'active'"
-    ).fetchall():
+    for generation, dim in all_rows(
+        connection, "SELECT generation, dim FROM embedding_generations WHERE state = 'active'"
+    ):
         for layer in vector_index.LAYERS:
             name = vector_index.table_name(generation, layer)
             try:
@@ -150,9 +150,7 @@ def _check_vectors(connection: apsw.Connection) -> list[Finding]:
 
 def _vector_drift(connection: apsw.Connection, name: str, generation: int, layer: str) -> tuple[int, int]:
     lost = orphans = 0
-    for (table,) in connection.execute(
-        "SELECT table_name FROM text_indexes WHERE layer = ?", (layer,)
-    ).fetchall():
+    for (table,) in all_rows(connection, "SELECT table_name FROM text_indexes WHERE layer = ?", (layer,)):
         lost += scalar(
             connection,
             f"SELECT count(*) FROM {table} f WHERE NOT EXISTS (SELECT 1 FROM {name} v WHERE v.slot = f.rowid)"
@@ -177,9 +175,10 @@ def _check_queue(connection: apsw.Connection) -> list[Finding]:
             f"job {job_no} ({kind}) gave up after its last attempt: {error}",
             "memstore index",
         )
-        for job_no, kind, error in connection.execute(
-            "SELECT job_no, kind, last_error FROM jobs WHERE state = 'dead' ORDER BY job_no LIMIT 20"
-        ).fetchall()
+        for job_no, kind, error in all_rows(
+            connection,
+            "SELECT job_no, kind, last_error FROM jobs WHERE state = 'dead' ORDER BY job_no LIMIT 20",
+        )
     ]
 
 

@@ -7,7 +7,6 @@ lost without a sign.
 
 import errno
 import importlib.util
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from memstore.errors import (
 
 APPLICATION_ID = 0x6D656D73
 """``mems``, in the header of every store."""
+SMALLEST_DATABASE = 512
 PAGE_SIZE = 8192
 """Five 384-dimensional vectors fit a page (14 % waste); a 4,096-byte page holds two (29 %)."""
 SQLITE_FLOOR = (3, 53, 2)
@@ -106,7 +106,7 @@ def _configure(connection: apsw.Connection, busy_timeout_s: float, *, create: bo
     connection.pragma("journal_size_limit", 64 * 2**20)  # the WAL is cut back after a long reader
     connection.pragma("cache_size", -16_384)
     connection.pragma("temp_store", 2)  # sorts of private rows stay in memory
-    connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)  # type: ignore[arg-type]
+    connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)  # a mistyped column is an error, not a text
     connection.enable_load_extension(True)
     try:
         connection.load_extension(vector_extension())
@@ -135,7 +135,7 @@ def probe(path: Path) -> tuple[int, int]:
     if path.is_dir():
         raise StoreUnsound(f"{path} is a folder, not a database file")
     size = path.stat().st_size
-    if size < 512:
+    if size < SMALLEST_DATABASE:
         raise StoreUnsound(
             f"{path} is no database: it has {size} bytes. It is left untouched; move it away, then run: "
             f"memstore recover --db {path}"
@@ -168,8 +168,14 @@ def _run(connection: apsw.Connection, statement: str) -> None:
 
 def scalar(connection: apsw.Connection, statement: str, bindings: tuple[Any, ...] = ()) -> Any:
     """The first column of the first row, None without a row. Always drains the cursor."""
-    rows = connection.execute(statement, bindings).fetchall()
+    rows = all_rows(connection, statement, bindings)
     return rows[0][0] if rows else None
+
+
+def all_rows(connection: apsw.Connection, statement: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+    """Every row, read at once: no cursor stays open."""
+    rows: list[Any] = connection.execute(statement, bindings).fetchall()
+    return rows
 
 
 @contextmanager
@@ -214,7 +220,7 @@ def must_reopen(error: BaseException | None) -> bool:
 
 def make_private(path: Path) -> None:
     """The owner alone may read the file; SQLite gives ``-wal`` and ``-shm`` the same mode."""
-    os.chmod(path, 0o600)
+    path.chmod(0o600)
 
 
 def from_os_error(error: OSError, path: Path) -> StoreError:

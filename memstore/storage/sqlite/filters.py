@@ -1,5 +1,6 @@
 """Row filters as SQL. The only place where conditions, times and metadata become predicates."""
 
+from collections.abc import Iterator
 from typing import Any, assert_never
 
 from memstore.access import All, Condition, In, Is, Not, Some
@@ -48,43 +49,49 @@ def _joined(parts: tuple[Condition, ...], alias: str, word: str, empty: str) -> 
 
 def filter_sql(where: RowFilter, layer: Layer, alias: str) -> Sql:
     """Everything a read may return, as one predicate over a row of the layer's table."""
-    clauses: list[str] = [f"{alias}.team_id = ?"]
-    bindings: list[Any] = [where.team_id]
-
-    def add(clause: str, *values: Any) -> None:
-        clauses.append(clause)
-        bindings.extend(values)
-
-    for condition in (where.visible, where.narrowed):
-        sql, values = condition_sql(condition, alias)
-        add(sql, *values)
+    own = _message_clauses(where, alias) if layer == "messages" else _memory_clauses(where, alias)
+    clauses: list[Sql] = [
+        (f"{alias}.team_id = ?", [where.team_id]),
+        condition_sql(where.visible, alias),
+        condition_sql(where.narrowed, alias),
+        *own,
+    ]
     if where.session is not None:
-        add(f"{alias}.session = ?", where.session)
-    time_column = "created_at" if layer == "messages" else "recorded_at"
-    if where.since is not None:
-        add(f"{alias}.{time_column} >= ?", where.since)
-    if where.until is not None:
-        add(f"{alias}.{time_column} < ?", where.until)
-    if layer == "messages":
-        add(f"{alias}.hidden = 0")
-        if where.live_only:
-            add(f"{alias}.live = 1")
-        if where.roles is not None:
-            add(f"{alias}.role IN ({', '.join('?' * len(where.roles))})", *where.roles)
-    else:
-        if where.kinds is not None:
-            add(f"{alias}.kind IN ({', '.join('?' * len(where.kinds))})", *where.kinds)
-        if where.as_of is not None:
-            add(f"({alias}.valid_from IS NULL OR {alias}.valid_from <= ?)", where.as_of)
-            add(f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", where.as_of)
-            add(f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", where.as_of)
-        if where.current_at is not None:
-            add(f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", where.current_at)
-            add(f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", where.current_at)
-    for key, value in where.metadata.items():
-        sql, values = _metadata_sql(f"{alias}.{'meta' if layer == 'messages' else 'metadata'}", key, value)
-        add(sql, *values)
-    return " AND ".join(clauses), bindings
+        clauses.append((f"{alias}.session = ?", [where.session]))
+    column = f"{alias}.{'meta' if layer == 'messages' else 'metadata'}"
+    clauses.extend(_metadata_sql(column, key, value) for key, value in where.metadata.items())
+    return " AND ".join(sql for sql, _ in clauses), [b for _, bindings in clauses for b in bindings]
+
+
+def _message_clauses(where: RowFilter, alias: str) -> Iterator[Sql]:
+    yield f"{alias}.hidden = 0", []
+    if where.live_only:
+        yield f"{alias}.live = 1", []
+    yield from _range(f"{alias}.created_at", where.since, where.until)
+    yield from _one_of(f"{alias}.role", where.roles)
+
+
+def _memory_clauses(where: RowFilter, alias: str) -> Iterator[Sql]:
+    yield from _range(f"{alias}.recorded_at", where.since, where.until)
+    yield from _one_of(f"{alias}.kind", where.kinds)
+    if where.as_of is not None:
+        yield f"({alias}.valid_from IS NULL OR {alias}.valid_from <= ?)", [where.as_of]
+    for instant in (where.as_of, where.current_at):
+        if instant is not None:
+            yield f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", [instant]
+            yield f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", [instant]
+
+
+def _range(column: str, since: int | None, until: int | None) -> Iterator[Sql]:
+    if since is not None:
+        yield f"{column} >= ?", [since]
+    if until is not None:
+        yield f"{column} < ?", [until]
+
+
+def _one_of(column: str, values: tuple[str, ...] | None) -> Iterator[Sql]:
+    if values is not None:
+        yield f"{column} IN ({', '.join('?' * len(values))})", list(values)
 
 
 def _metadata_sql(column: str, key: str, value: Any) -> Sql:

@@ -12,8 +12,8 @@ from memstore.embedding import EmbedderIdentity
 from memstore.storage.base import (
     Candidate,
     Generation,
-    MemoryRow,
     Membership,
+    MemoryRow,
     MessageRow,
     Ref,
     RowFilter,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memstore.canonical import canonical_json
 from memstore.embedding import EmbedderIdentity
-from memstore.storage.base import Generation, Job, MemoryRow, Membership, MessageRow, Ref, SessionRow
+from memstore.storage.base import Generation, Job, Membership, MemoryRow, MessageRow, Ref, SessionRow
 from memstore.storage.sqlite import keys, text_index, vector_index
 from memstore.storage.sqlite.reader import MESSAGE_COLUMNS, SESSION_COLUMNS, SqliteReader, slot_list
 from memstore.text import IndexTokens
