@@ -121,7 +121,7 @@ class Fallback:
                 f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full"
             )
         if self._durable:
-            os.fdatasync(descriptor)
+            _sync_data(descriptor)
             if size == 0:
                 sync_folder(self.folder)
 
@@ -191,6 +191,9 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class _locked:  # noqa: N801 - reads as a verb at its use

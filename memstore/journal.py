@@ -8,7 +8,7 @@ least what the database holds, and a mark in the same transaction says how much 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from memstore.clock import Clock
@@ -132,10 +132,12 @@ def insert_rows(
 
 def message_operation(row: MessageRow) -> Operation:
     """A message row as a fallback line: absent members are null or a column's default."""
-    return {
-        "op": "message",
-        **{k: v for k, v in asdict(row).items() if v is not None and _DEFAULTS.get(k, _MISSING) != v},
-    }
+    operation: Operation = {"op": "message"}
+    for name in _COLUMNS:
+        value = getattr(row, name)
+        if value is not None and _DEFAULTS.get(name, _MISSING) != value:
+            operation[name] = value
+    return operation
 
 
 def message_row(operation: Mapping[str, Any]) -> MessageRow:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from memstore.canonical import check_encodable, checksum, ordered_json
+from memstore.canonical import canonical_json, check_encodable, checksum, ordered_json
 from memstore.clock import Clock
 from memstore.errors import InvalidInput, NotPermitted
 from memstore.fallback import Operation
@@ -81,7 +81,7 @@ def draft(
         tool_calls=ordered_json(tool_calls, "Message.tool_calls") if tool_calls else None,
         tool_call_id=message.tool_call_id,
         usage=ordered_json(dict(message.usage), "Message.usage") if message.usage is not None else None,
-        meta=ordered_json(dict(message.meta), "Message.meta") if message.meta else None,
+        meta=canonical_json(dict(message.meta), "Message.meta") if message.meta else None,
         complete=int(message.complete),
         source_kind=source,
         trust=TRUST[source],

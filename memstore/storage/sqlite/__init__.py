@@ -136,8 +136,7 @@ class SqliteStorage:
             try:
                 with driver_errors(self.path):
                     connection = self._writer_connection()
-                    full = self._durability == "disk" and not covered
-                    connection.pragma("synchronous", "FULL" if full else "NORMAL")
+                    self._set_synchronous(connection, full=self._durability == "disk" and not covered)
                     timeout = MAINTENANCE_BUSY_TIMEOUT_S if maintenance else self._busy_timeout_s
                     connection.set_busy_timeout(int(timeout * 1000))
                     connection.execute("BEGIN IMMEDIATE").fetchall()
@@ -148,6 +147,11 @@ class SqliteStorage:
                 raise
             finally:
                 self._writing = False
+
+    def _set_synchronous(self, connection: apsw.Connection, *, full: bool) -> None:
+        wanted = 2 if full else 1
+        if int(connection.pragma("synchronous")) != wanted:
+            connection.pragma("synchronous", wanted)
 
     def _abandon(self, error: BaseException) -> None:
         connection = self._writer

@@ -99,11 +99,11 @@ def _text_drift(
     connection: apsw.Connection, name: str, team_no: int, layer: str, has_tokens: HasTokens
 ) -> str | None:
     table = text_index.ROW_TABLE[layer]  # type: ignore[index] # a CHECK constraint holds it
-    text = text_index.TEXT_COLUMN[layer]  # type: ignore[index]
+    text = text_index.TEXT_COLUMNS[layer]  # type: ignore[index]
     try:
         missing = sum(
-            has_tokens(content or "")
-            for (content,) in all_rows(
+            has_tokens(text_index.row_text(*columns))
+            for columns in all_rows(
                 connection,
                 f"SELECT {text} FROM {table} m JOIN teams t ON t.team_id = m.team_id"
                 f" WHERE t.team_no = ? AND m.state <> 'deleted' AND m.slot NOT IN (SELECT rowid FROM {name})",

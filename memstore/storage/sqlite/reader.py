@@ -54,6 +54,7 @@ class SqliteReader:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._text_tables: dict[tuple[Layer, str], str] = {}  # of this snapshot
 
     def _rows(self, statement: str, bindings: Sequence[Any] = ()) -> list[Any]:
         rows: list[Any] = self._connection.execute(statement, tuple(bindings)).fetchall()
@@ -93,10 +94,14 @@ class SqliteReader:
         return [owner for (owner,) in rows]
 
     def _text_table(self, layer: Layer, team_id: str) -> str | None:
+        if (layer, team_id) in self._text_tables:
+            return self._text_tables[layer, team_id]
         name: str | None = self._value(
             "SELECT i.table_name FROM text_indexes i JOIN teams t USING (team_no) WHERE t.team_id = ? AND i.layer = ?",
             (team_id, layer),
         )
+        if name is not None:
+            self._text_tables[layer, team_id] = name
         return name
 
     # --- the legs ------------------------------------------------------------------------------------------
@@ -310,12 +315,12 @@ class SqliteReader:
 
     def pending(self, generation: int, layer: Layer, after: Ref, limit: int) -> list[TextRow]:
         rows = self._rows(
-            f"SELECT p.slot, {text_index.TEXT_COLUMN[layer]} FROM pending_vectors p"
+            f"SELECT p.slot, {text_index.TEXT_COLUMNS[layer]} FROM pending_vectors p"
             f" JOIN {text_index.ROW_TABLE[layer]} m ON m.slot = p.slot"
             " WHERE p.generation = ? AND p.layer = ? AND p.slot > ? AND p.refused IS NULL ORDER BY p.slot LIMIT ?",
             (generation, layer, after, limit),
         )
-        return [TextRow(Ref(slot), text or "") for slot, text in rows]
+        return [TextRow(Ref(slot), text_index.row_text(*columns)) for slot, *columns in rows]
 
     def pending_count(self, generation: int) -> int:
         return int(
@@ -355,11 +360,11 @@ class SqliteReader:
             return []
         slots = keys.team_range(team_no)
         rows = self._rows(
-            f"SELECT m.slot, {text_index.TEXT_COLUMN[layer]} FROM {text_index.ROW_TABLE[layer]} m"
+            f"SELECT m.slot, {text_index.TEXT_COLUMNS[layer]} FROM {text_index.ROW_TABLE[layer]} m"
             " WHERE m.slot > ? AND m.slot BETWEEN ? AND ? AND m.state <> 'deleted' ORDER BY m.slot LIMIT ?",
             (after, slots.first, slots.last, limit),
         )
-        return [TextRow(Ref(slot), text or "") for slot, text in rows]
+        return [TextRow(Ref(slot), text_index.row_text(*columns)) for slot, *columns in rows]
 
 
 def _best(found: Sequence[Sequence[Candidate]], k: int) -> list[Candidate]:

@@ -4,6 +4,7 @@ The tables keep their own copy of the tokens: a delete then needs no old tokens,
 can open and MATCH them (FTS5's ``secure-delete`` and contentless options would shut it out).
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,14 +13,12 @@ import apsw
 from memstore.storage.base import Candidate, Ref
 from memstore.storage.sqlite.filters import Sql
 from memstore.storage.sqlite.keys import SlotRange
-from memstore.text import IndexTokens, QueryTokens
+from memstore.text import IndexTokens, QueryTokens, searchable_text
 from memstore.types import Layer
 
 ROW_TABLE: dict[Layer, str] = {"messages": "messages", "memories": "memory_versions"}
-TEXT_COLUMN: dict[Layer, str] = {
-    "messages": "coalesce(m.search_text, m.content ->> '$')",
-    "memories": "m.content",
-}
+TEXT_COLUMNS: dict[Layer, str] = {"messages": "m.search_text, m.content", "memories": "m.content, NULL"}
+"""What :func:`row_text` reads. SQL's own JSON operators would stop at a NUL in the text."""
 WORDS_WEIGHT = 1.0
 LITERAL_WEIGHT = 0.5
 SCORE_DIGITS = 9
@@ -30,6 +29,13 @@ PHRASE_ROWS_SEEN = 200
 
 def table_name(layer: Layer, team_no: int) -> str:
     return f"text_{layer}_{team_no}"
+
+
+def row_text(text: str | None, content: str | None) -> str:
+    """The text of a row from :data:`TEXT_COLUMNS`."""
+    if text is None and content is not None:
+        return searchable_text(json.loads(content))
+    return text or ""
 
 
 def create(connection: apsw.Connection, layer: Layer, team_no: int) -> None:
@@ -115,15 +121,15 @@ def phrase_rows(
     """Rows whose ``literal`` column holds the query's phrase, with their text, newest first."""
     sql, bindings = where
     cursor = connection.execute(
-        f"SELECT {name}.rowid, {TEXT_COLUMN[layer]}"
+        f"SELECT {name}.rowid, {TEXT_COLUMNS[layer]}"
         f" FROM {name} CROSS JOIN {ROW_TABLE[layer]} m ON m.slot = {name}.rowid"
         f" WHERE {name} MATCH ? AND {name}.rowid BETWEEN ? AND ? AND {sql}"
         f" ORDER BY {name}.rowid DESC LIMIT {PHRASE_ROWS_SEEN}",
         (phrase_expression(tokens), slots.first, slots.last, *bindings),
     )
     try:
-        for slot, text in cursor:
-            yield Ref(slot), text or ""
+        for slot, *columns in cursor:
+            yield Ref(slot), row_text(*columns)
     finally:
         cursor.close()
 

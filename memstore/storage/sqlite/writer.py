@@ -64,7 +64,7 @@ class SqliteWriter(SqliteReader):
                 return Membership(is_member=False, is_admin=False)
         else:
             team_no = self._new_team(team_id, now)
-        first = self._value("SELECT 1 FROM members WHERE team_id = ?", (team_id,)) is None
+        first = self._value("SELECT 1 FROM members WHERE team_id = ? LIMIT 1", (team_id,)) is None
         self._run(
             "INSERT INTO members (team_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
             (team_id, user_id, "admin" if first else "member", now),

@@ -1,0 +1,1 @@
+"""memstore's benchmarks: retrieval quality on public data that the user brings, and speed on made-up rows."""

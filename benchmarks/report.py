@@ -1,0 +1,172 @@
+"""What a run leaves behind: JSON with raw figures, a table on stdout, and a plot beside the JSON."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+import memstore
+from memstore.embedding import Embedder
+
+_LEG_COLOURS = {"text": "#4c72b0", "vector": "#dd8452", "fused": "#55a868"}
+
+
+def circumstances(embedder: Embedder | None) -> dict[str, Any]:
+    """Date, versions and machine: what a figure is worth nothing without."""
+    identity = embedder.identity if embedder is not None else None
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "python": platform.python_version(),
+            "sqlite": apsw.sqlite_lib_version(),
+            **{name: importlib.metadata.version(name) for name in ("apsw", "sqlite-vec", "jieba", "numpy")},
+            "memstore": memstore.__version__,
+            "embedder": None
+            if identity is None
+            else {
+                "model": identity.model,
+                "revision": identity.revision,
+                "dim": identity.dim,
+                "digest": identity.digest(),
+            },
+        },
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": os.cpu_count(),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "blas_threads": os.environ.get("OPENBLAS_NUM_THREADS") or "default",
+        },
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def write(figures: Mapping[str, Any], out: Path) -> None:
+    """Write the JSON, one question or timing list a line so that it can be read and compared by line."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(_folded(figures), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _folded(value: Any) -> Any:
+    """Raw figures as JSON text inside the JSON's lines would hide them; lists of numbers are only shortened."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, Mapping):
+        return {key: _folded(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_folded(member) for member in value]
+    return value
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns parted by two blanks; the first one left, the others right."""
+    cells = [list(head), *[[_cell(value) for value in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def quality_table(figures: Mapping[str, Any]) -> str:
+    """Overall scores a leg, then recall@10 by group."""
+    measures = ("recall@5", "recall@10", "recall@20", "hit@10", "mrr@10")
+    parts = []
+    for name, result in figures["results"].items():
+        groups = list(result["legs"]["text"]["by_group"])
+        parts.append(
+            f"{name}: {result['questions']:,} questions, {result['documents']:,} documents; "
+            "then recall@10 by group\n"
+            + table(
+                ["leg", *measures, *(f"[{group}]" for group in groups)],
+                [
+                    [leg, *(scores["all"][measure] for measure in measures)]
+                    + [scores["by_group"][group]["recall@10"] for group in groups]
+                    for leg, scores in result["legs"].items()
+                ],
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def plot(figures: Mapping[str, Any], out: Path) -> Path | None:
+    """A PNG beside the JSON; None, with a note on stderr, where matplotlib is not installed."""
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError:
+        print("no plot: matplotlib is not installed (pip install 'memstore[bench]')", file=sys.stderr)
+        return None
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    if figures["benchmark"] == "quality":
+        _quality_bars(axes, figures)
+    else:
+        _speed_bars(axes, figures)
+    axes.spines[["top", "right"]].set_visible(False)
+    target = out.with_suffix(".png")
+    figure.savefig(target, dpi=130)
+    pyplot.close(figure)
+    return target
+
+
+def _quality_bars(axes: Any, figures: Mapping[str, Any]) -> None:
+    results = figures["results"]
+    groups = {
+        leg: [result["legs"][leg]["all"]["recall@10"] for result in results.values()] for leg in _LEG_COLOURS
+    }
+    labels = [f"{name}\n({result['questions']} questions)" for name, result in results.items()]
+    _grouped(axes, labels, groups, "{:.2f}")
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("recall@10")
+    axes.set_title("Gold documents among the first ten results")
+
+
+def _speed_bars(axes: Any, figures: Mapping[str, Any]) -> None:
+    results = figures["results"]
+    groups = {
+        leg: [result["recall"][leg]["p50_ms"] for result in results.values()] for leg in _LEG_COLOURS
+    }
+    labels = [
+        f"{result['rows']:,} rows\n(of the asker: {result['asker_rows']:,})" for result in results.values()
+    ]
+    _grouped(axes, labels, groups, "{:.1f}")
+    axes.set_ylabel("milliseconds, median")
+    axes.set_title("Recall of one user (model time left out)")
+
+
+def _grouped(axes: Any, labels: Sequence[str], groups: Mapping[str, Sequence[float]], form: str) -> None:
+    width = 0.8 / len(groups)
+    for place, (leg, heights) in enumerate(groups.items()):
+        where = [x + (place - (len(groups) - 1) / 2) * width for x in range(len(heights))]
+        bars = axes.bar(where, heights, width * 0.94, label=leg, color=_LEG_COLOURS[leg])
+        axes.bar_label(bars, labels=[form.format(height) for height in heights], fontsize=8, padding=2)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.legend(frameon=False, ncols=len(groups), loc="upper left", bbox_to_anchor=(0, -0.12))

@@ -1,0 +1,230 @@
+"""The demo: record, index, ask, look by SQL, lose the database, rebuild it. Exits 1 if anything is not as it should."""
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for benchmarks/, which is not installed
+
+from memstore.importers.jsonl import import_jsonl
+
+from memstore import Hit, MemoryStore, Recall, Scope
+
+DATA = Path(__file__).resolve().parent / "demo_data"
+TEAM = "demo"
+SHOWN_CHARS = 96
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to ask as whom; ``expect`` is text that the answer must hold, where that is known."""
+
+    user_id: str
+    text: str
+    expect: str | None = None
+    language: str = ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _options(argv)
+    with tempfile.TemporaryDirectory(prefix="memstore-demo-") as folder:
+        path = Path(options.db) if options.db else Path(folder) / "memory.db"
+        faults = _run(path, options)
+    print()
+    if faults:
+        print("NOT as it should be:")
+        for fault in faults:
+            print(f"  - {fault}")
+        return 1
+    print("Everything as it should be. 一切正常。")
+    return 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument("--input", help="a JSONL file of your own: role, content, session, user_id a line")
+    parser.add_argument(
+        "--ask", action="append", default=[], help="a question to your own file; may be repeated"
+    )
+    parser.add_argument("--user", help="who asks, and whose messages are lines without user_id")
+    parser.add_argument("--memorybank", help="folder of the MemoryBank data set")
+    parser.add_argument("--embedder", default="local", help="local (default), st:NAME_OR_FOLDER, or none")
+    parser.add_argument("--db", help="keep the database at this path instead of a temporary one")
+    return parser.parse_args(argv)
+
+
+def _run(path: Path, options: argparse.Namespace) -> list[str]:
+    embedder = None if options.embedder == "none" else options.embedder
+    faults: list[str] = []
+    with MemoryStore(path, embedder=embedder) as store:
+        _heading("1. Record 记录")
+        if options.memorybank:
+            questions = _record_memorybank(store, Path(options.memorybank))
+        elif options.input:
+            questions = _record_own(store, options)
+        else:
+            questions = _record_shipped(store)
+        _heading("2. Index 建立索引")
+        report = store.index(progress=_progress)
+        print(
+            f"  {report.embedded} vectors, {report.pending} waiting, {report.refused} without text to embed"
+        )
+        _heading("3. Ask 提问")
+        faults += _ask_all(store, questions, strict=not options.memorybank)
+        _heading("4. Look by SQL 用 SQL 查看")
+        faults += _show_sql(path)
+        before = _digest(store)
+    _heading("5. Lose the database, rebuild it from the daily JSONL 删库后从 JSONL 重建")
+    for file in path.parent.glob(f"{path.name}*"):
+        if file.is_file():
+            file.unlink()
+    recovered = MemoryStore.recover(path)
+    with MemoryStore(path) as store:
+        after = _digest(store)
+    print(f"  {recovered.messages} messages and {recovered.sessions} sessions from {recovered.lines} lines")
+    print(f"  digest before {before}\n  digest after  {after}")
+    if before != after:
+        faults.append("the rebuilt messages differ from the lost ones")
+    return faults
+
+
+def _record_shipped(store: MemoryStore) -> list[Question]:
+    for name in ("conversations.zh.jsonl", "conversations.en.jsonl"):
+        report = import_jsonl(store, DATA / name, team_id=TEAM)
+        print(f"  {name}: {report.stored} messages of {report.read} lines")
+    listed = json.loads((DATA / "questions.json").read_text(encoding="utf-8"))
+    return [Question(q["user_id"], q["question"], q["expect"], q["language"]) for q in listed]
+
+
+def _record_own(store: MemoryStore, options: argparse.Namespace) -> list[Question]:
+    report = import_jsonl(
+        store,
+        Path(options.input),
+        team_id=TEAM,
+        user_id=options.user,
+        agent_id=None if options.user is None else "default",
+    )
+    print(f"  {options.input}: {report.stored} messages of {report.read} lines")
+    for skipped in report.skipped:
+        print(f"  skipped line {skipped.line}: {skipped.reason}")
+    with store._storage.read() as reader:  # noqa: SLF001 - the demo looks behind the facade to know who is there
+        rows = [row for row in reader.dump_messages() if row.role == "user"]
+    users = sorted({row.user_id for row in rows})
+    if options.ask:
+        return [Question(options.user or users[0], text) for text in options.ask]
+    print("  no --ask given: asking for the first words of each user's longest message")
+    longest = {
+        row.user_id: max((r for r in rows if r.user_id == row.user_id), key=lambda r: len(r.content))
+        for row in rows
+    }
+    return [Question(user, json.loads(longest[user].content)[:40]) for user in users[:5]]
+
+
+def _record_memorybank(store: MemoryStore, folder: Path) -> list[Question]:
+    from benchmarks.memorybank import read_memorybank
+
+    questions: list[Question] = []
+    total = 0
+    for person in read_memorybank(folder):
+        for session, messages in person.sessions:
+            total += store.record(Scope(TEAM, person.user_id, "companion"), messages, session=session).new
+        questions += [Question(person.user_id, text, None, person.language) for text in person.questions]
+    print(f"  {total} messages, {len(questions)} probing questions")
+    return questions
+
+
+def _ask_all(store: MemoryStore, questions: list[Question], *, strict: bool) -> list[str]:
+    faults: list[str] = []
+    found = 0
+    for number, question in enumerate(questions, 1):
+        scope = Scope(TEAM, question.user_id)
+        answer = store.search_messages(scope, question.text, limit=5, explain=True)
+        right = question.expect is None or any(question.expect in hit.content for hit in answer)
+        found += right
+        _show(number, question, answer, right)
+        if not answer.hits:
+            faults.append(f"no hit for {question.user_id}: {question.text}")
+        if any(hit.user_id != question.user_id for hit in answer):
+            faults.append(f"a hit of another user for {question.user_id}: {question.text}")
+        if strict and not right:
+            faults.append(f"{question.expect!r} is not among the hits of: {question.text}")
+        faults += [f"a leg was missing: {degraded}" for degraded in answer.degraded]
+    languages = sorted({question.language for question in questions if question.language})
+    print(
+        f"\n  {len(questions)} questions ({', '.join(languages) or 'own'}), {found} answered, hits of the right user only: "
+        f"{'yes' if not any('another user' in fault for fault in faults) else 'NO'}"
+    )
+    return faults
+
+
+def _show(number: int, question: Question, answer: Recall, right: bool) -> None:
+    mark = "✓" if right else "✗"
+    print(f"\n  {number}. [{question.user_id}] {question.text}   {mark}  ({answer.took_ms:.0f} ms)")
+    for hit in answer.hits[:3]:
+        print(f"     {hit.rank}. {hit.score:.4f} {hit.created_at:%Y-%m-%d} {hit.role}: {_short(hit.content)}")
+        print(f"        {_why(hit)}")
+
+
+def _why(hit: Hit) -> str:
+    if hit.explanation is None:
+        return ""
+    legs = ", ".join(f"{leg} #{report.rank}" for leg, report in hit.explanation.legs.items())
+    tokens = " ".join(hit.explanation.tokens[:8])
+    return f"why: {legs}" + (f"; words: {tokens}" if tokens else "")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"
+
+
+def _show_sql(path: Path) -> list[str]:
+    from memstore.storage.sqlite.inspection import query
+
+    statements = (
+        """SELECT user_id, count(*) AS messages, count(DISTINCT session) AS sessions, max(created_at) AS last
+           FROM v_messages GROUP BY user_id ORDER BY messages DESC LIMIT 5""",
+        "SELECT session, title, updated_at FROM v_sessions ORDER BY updated_at DESC LIMIT 3",
+        "SELECT team_id, layer, table_name FROM v_text_indexes",
+    )
+    for statement in statements:
+        print(f"  {' '.join(statement.split())}")
+        rows = query(path, statement)
+        if not rows:
+            return [f"no rows from: {statement}"]
+        for row in rows:
+            print(f"     {row}")
+    return []
+
+
+def _digest(store: MemoryStore) -> str:
+    """SHA-256 of an ordered dump of all messages and sessions."""
+    digest = hashlib.sha256()
+    with store._storage.read() as reader:  # noqa: SLF001 - the dump is part of the storage contract
+        for row in _rows(reader.dump_messages(), reader.dump_sessions()):
+            digest.update(json.dumps(row, ensure_ascii=False, sort_keys=True).encode())
+    return digest.hexdigest()[:32]
+
+
+def _rows(*dumps: Iterator[object]) -> Iterator[dict[str, object]]:
+    for dump in dumps:
+        for row in dump:
+            yield asdict(row)  # type: ignore[call-overload]
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r  {done} of {total}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+
+def _heading(text: str) -> None:
+    print(f"\n{text}\n{'─' * 72}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
