@@ -7,13 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for benchmarks/, which is not installed
 
+from memstore import Hit, MemoryStore, Message, Recall, Scope
 from memstore.importers.jsonl import import_jsonl
-
-from memstore import Hit, MemoryStore, Recall, Scope
+from memstore.storage.sqlite.inspection import Inspection
 
 DATA = Path(__file__).resolve().parent / "demo_data"
 TEAM = "demo"
@@ -126,14 +127,17 @@ def _record_own(store: MemoryStore, options: argparse.Namespace) -> list[Questio
 
 
 def _record_memorybank(store: MemoryStore, folder: Path) -> list[Question]:
-    from benchmarks.memorybank import read_memorybank
+    from benchmarks.memorybank import read
 
     questions: list[Question] = []
     total = 0
-    for person in read_memorybank(folder):
-        for session, messages in person.sessions:
-            total += store.record(Scope(TEAM, person.user_id, "companion"), messages, session=session).new
-        questions += [Question(person.user_id, text, None, person.language) for text in person.questions]
+    for language in ("zh", "en"):
+        for person in read(folder, language):
+            scope = Scope(TEAM, person.name, "companion")
+            for day, chat in groupby(person.messages, key=lambda message: message.at[:10]):
+                said = [Message(message.role, message.text, created_at=message.at) for message in chat]
+                total += store.record(scope, said, session=f"companion:chat:{day}").new
+            questions += [Question(person.name, text, None, language) for text in person.questions]
     print(f"  {total} messages, {len(questions)} probing questions")
     return questions
 
@@ -184,21 +188,20 @@ def _short(text: str) -> str:
 
 
 def _show_sql(path: Path) -> list[str]:
-    from memstore.storage.sqlite.inspection import query
-
     statements = (
         """SELECT user_id, count(*) AS messages, count(DISTINCT session) AS sessions, max(created_at) AS last
            FROM v_messages GROUP BY user_id ORDER BY messages DESC LIMIT 5""",
         "SELECT session, title, updated_at FROM v_sessions ORDER BY updated_at DESC LIMIT 3",
         "SELECT team_id, layer, table_name FROM v_text_indexes",
     )
-    for statement in statements:
-        print(f"  {' '.join(statement.split())}")
-        rows = query(path, statement)
-        if not rows:
-            return [f"no rows from: {statement}"]
-        for row in rows:
-            print(f"     {row}")
+    with Inspection(path) as inspection:
+        for statement in statements:
+            print(f"  {' '.join(statement.split())}")
+            rows = inspection.rows(statement)
+            if not rows:
+                return [f"no rows from: {statement}"]
+            for row in rows:
+                print(f"     {row}")
     return []
 
 

@@ -1,69 +1,99 @@
-"""SQL for people: a connection of its own, read-only unless told otherwise (SPEC S8).
+"""Looking at a store with SQL of one's own (SPEC S8)."""
 
-This is the operator's raw view of the whole file: no access rule stands in front of it.
-"""
-
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import apsw
 
 from memstore.config import BUSY_TIMEOUT_S
-from memstore.errors import InvalidInput, StoreUnsound
+from memstore.errors import StoreError, StoreReadOnly, StoreUnsound
 from memstore.storage.migrate import check_not_newer
-from memstore.storage.sqlite import connection as opening
+from memstore.storage.sqlite.connection import APPLICATION_ID, driver_errors, open_connection, probe
+
+STEPS_BETWEEN_SIGNALS = 100_000
+"""Virtual-machine steps after which Python may notice Ctrl-C: a few milliseconds."""
 
 
-@contextmanager
-def inspecting(path: Path, *, write: bool = False) -> Iterator[apsw.Connection]:
-    """A connection for SQL by hand, with sqlite-vec loaded."""
-    application_id, version = opening.probe(path)
-    if application_id != opening.APPLICATION_ID:
-        raise StoreUnsound(f"{path} is a database, but not a memstore store")
-    check_not_newer(path, version)
-    connection = opening.open_connection(
-        path, busy_timeout_s=BUSY_TIMEOUT_S, flags=apsw.SQLITE_OPEN_READWRITE
-    )  # a read-only handle could not recover a WAL that a crash left behind
-    try:
-        if not write:
-            connection.pragma("query_only", True)
-            connection.authorizer = _reading_only
-        with opening.driver_errors(path):
-            yield connection
-    finally:
-        connection.close()
+class Inspection:
+    """One connection for statements of the operator's, with sqlite-vec loaded.
 
+    Read-only twice: the file is opened so, attached files included, and ``query_only`` holds for what is left.
 
-def _reading_only(
-    action: int, first: str | None, _second: str | None, _db: str | None, _by: str | None
-) -> int:
-    """``query_only`` could be switched off again, and does not stop ``ATTACH`` or ``VACUUM INTO``."""
-    if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
-        return apsw.SQLITE_DENY
-    if action == apsw.SQLITE_PRAGMA and (first or "").lower() in (
-        "query_only",
-        "writable_schema",
-        "journal_mode",
-    ):
-        return apsw.SQLITE_DENY
-    return apsw.SQLITE_OK
-
-
-def query(path: Path, statement: str, *, write: bool = False) -> list[dict[str, Any]]:
-    """The rows of a statement, as column → value.
-
-    :raises InvalidInput: with SQLite's own words when the statement is not accepted.
+    :raises StoreUnsound: when the file is no memstore store.
     """
-    with inspecting(path, write=write) as connection:
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self._path = path
+        self._write = write
+        application_id, version = probe(path)
+        if application_id != APPLICATION_ID:
+            raise StoreUnsound(f"{path} is a database, but not a memstore store; it is left untouched")
+        check_not_newer(path, version)
+        flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+        self._connection = open_connection(path, busy_timeout_s=BUSY_TIMEOUT_S, flags=flags)
+        if not write:
+            self._connection.pragma("query_only", True)
+        self._connection.set_progress_handler(lambda: False, STEPS_BETWEEN_SIGNALS)
+
+    def rows(self, statements: str) -> list[dict[str, Any]]:
+        """Run one statement or several; the rows of all, by column name. Blobs come as hexadecimal text.
+
+        :raises StoreError: saying what SQLite found wrong.
+        """
+        with self._sql_errors():
+            cursor = self._connection.cursor()
+            return [
+                dict(zip(_names(cursor.getdescription()), map(_plain, row), strict=True))
+                for row in cursor.execute(statements)
+            ]
+
+    def shell(self) -> None:
+        """The interactive shell of apsw, until its user leaves it."""
+        from apsw.shell import Shell
+
+        Shell(db=self._connection).cmdloop()  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _sql_errors(self) -> Iterator[None]:
+        """SQLite's own words for what its user wrote; errors about the file as everywhere."""
         try:
-            cursor = connection.execute(statement)
-            names: list[str] = []
-            rows = []
-            for row in cursor:
-                names = names or [column[0] for column in cursor.get_description()]
-                rows.append(dict(zip(names, row, strict=False)))
-        except (apsw.SQLError, apsw.AuthError, apsw.ReadOnlyError) as error:
-            raise InvalidInput(f"SQL: {error}") from error
-    return rows
+            with driver_errors(self._path):
+                try:
+                    yield
+                except apsw.ReadOnlyError as error:
+                    if self._write:
+                        raise
+                    raise StoreReadOnly(
+                        "the statement would change the store, which is open for reading; add --write"
+                    ) from error
+        except apsw.Error as error:
+            raise StoreError(f"the statement failed: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def _names(description: tuple[tuple[Any, ...], ...]) -> list[str]:
+    """Column names, the second of a name as ``name_2``: a mapping would lose it."""
+    names: list[str] = []
+    for name, *_ in description:
+        unique, number = name, 1
+        while unique in names:
+            number += 1
+            unique = f"{name}_{number}"
+        names.append(unique)
+    return names
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no infinity
+    return value

@@ -1,0 +1,209 @@
+"""The options that every command has: which store, who asks, and how the answer is shown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from memstore.cli.failures import switch_debug_on
+from memstore.config import ENVIRONMENT, Settings, from_environment
+from memstore.errors import StoreMissing
+from memstore.session_key import DEFAULT_CHANNEL, session_key
+from memstore.types import Scope
+
+if TYPE_CHECKING:
+    from memstore.store import MemoryStore
+
+DEFAULT_TEAM = "default"
+DEFAULT_AGENT = "default"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The common options of one call."""
+
+    db: str
+    team: str | None
+    user: str | None
+    agent: str | None
+    task: str | None
+    embedder: str | None
+    timezone: str | None
+    as_text: bool
+
+    @property
+    def path(self) -> Path:
+        return Path(self.db)
+
+    def asker(self) -> Scope:
+        """The scope for reading and for changing rows by id: without an agent, all agents of the user."""
+        return Scope(self.need_team(), self.need_user(), self.agent, self.task)
+
+    def writer(self) -> Scope:
+        """The scope for new rows, which belong to some agent."""
+        agent = DEFAULT_AGENT if self.agent is None else self.agent
+        return Scope(self.need_team(), self.need_user(), agent, self.task)
+
+    def need_team(self) -> str:
+        return DEFAULT_TEAM if self.team is None else self.team
+
+    def need_user(self) -> str:
+        """:raises click.UsageError: when nobody was named; nobody is not everybody."""
+        if not self.user:
+            raise click.UsageError(f"who asks? Name the user by --user or {ENVIRONMENT['user']}")
+        return self.user
+
+    def session(self, session: str | None) -> str | None:
+        """A session as a reader names it. A bare chat id is completed as ``record`` completed it."""
+        if session is None or self.agent is not None or ":" in session:
+            return session
+        return str(session_key(DEFAULT_AGENT, DEFAULT_CHANNEL, session))
+
+    def settings(self) -> Settings:
+        return Settings(timezone=self.timezone)
+
+    def open(self, *, create: bool = False) -> "MemoryStore":
+        """Open the store; only commands that bring something in make one.
+
+        :raises StoreMissing: when it is not there and is not to be made.
+        """
+        if not create:
+            self.check_there()
+        from memstore.store import MemoryStore
+
+        return MemoryStore(self.path, self.embedder, settings=self.settings())
+
+    def check_there(self) -> None:
+        """:raises StoreMissing: naming the command that makes the store, or makes it again."""
+        if self.path.exists():
+            return
+        from memstore.fallback import folder_of, holds_lines
+
+        path = self.path.absolute()
+        if holds_lines(path):
+            raise StoreMissing(
+                f"{path} is missing, but {folder_of(path)} holds messages of it. "
+                f"To rebuild it run: memstore recover --db {path}"
+            )
+        raise StoreMissing(
+            f"there is no store at {path}. To make one run: memstore init --db {path} "
+            "(or check --db and MEMSTORE_DB)"
+        )
+
+
+def _target(values: dict[str, Any]) -> Target:
+    if not values["db"]:
+        raise click.UsageError(f"which store? Name its file by --db or {ENVIRONMENT['db']}")
+    embedder = values["embedder"]
+    return Target(
+        db=values["db"],
+        team=values["team"],
+        user=values["user"],
+        agent=values["agent"],
+        task=values["task"],
+        embedder=None if embedder in (None, "", "none") else embedder,
+        timezone=values["timezone"],
+        as_text=values["output_format"] == "text",
+    )
+
+
+def _named(option: str, meta: str, text: str) -> Callable[[Function], Function]:
+    return click.option(
+        f"--{option}",
+        metavar=meta,
+        default=lambda: from_environment(option),
+        help=f"{text} [{ENVIRONMENT[option]}]",
+    )
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=switch_debug_on,
+    help="Show a traceback with an error.",
+)
+
+_OPTIONS: tuple[Callable[..., Any], ...] = (
+    _named("db", "PATH", "The database file."),
+    _named("team", "TEAM", "The asker's team; 'default' if none is named."),
+    _named("user", "USER", "Who asks and whose rows they are."),
+    _named(
+        "agent", "AGENT", "Whose rows; if none is named, readers see all agents and new rows get 'default'."
+    ),
+    _named("task", "TASK", "Narrows to one task."),
+    _named("embedder", "MODEL", "none (text search only), local, or st:NAME_OR_FOLDER."),
+    click.option(
+        "--timezone", metavar="ZONE", help="The store's IANA zone, fixed when it is made, like Asia/Shanghai."
+    ),
+    click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(["json", "text"]),
+        default="json",
+        show_default=True,
+        help="JSON for programs, text for people.",
+    ),
+    debug_option,
+)
+_NAMES = ("db", "team", "user", "agent", "task", "embedder", "timezone", "output_format")
+
+
+def with_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the common options; it gets them as one :class:`Target`, its first argument."""
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        common = {name: values.pop(name) for name in _NAMES}
+        command(_target(common), **values)
+
+    decorated: Callable[..., None] = call
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+class FreeText(click.Command):
+    """A command whose argument is anybody's text: ``-hook`` and ``- a list item`` are text, not options.
+
+    No option here has a short form, so a single dash never begins one. A double dash does: a mistyped option
+    must not become the text, unless ``--`` says that text follows.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["context_settings"] = {**kwargs.get("context_settings", {}), "ignore_unknown_options": True}
+        super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        self._refuse_unknown(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_unknown(self, ctx: click.Context, args: list[str]) -> None:
+        known = {name: p for p in self.get_params(ctx) if isinstance(p, click.Option) for name in p.opts}
+        remaining = iter(args)
+        for argument in remaining:
+            if argument == "--":
+                return
+            if argument.startswith("--"):
+                name, equals, _ = argument.partition("=")
+                if name not in known:
+                    raise click.NoSuchOption(name, ctx=ctx)
+                if not equals and not known[name].is_flag:
+                    next(remaining, None)  # its value may begin with a dash
+
+
+limit_option = partial(
+    click.option, "--limit", type=int, show_default=True, help="How many at most; 0 gives none."
+)
+metadata_option = partial(
+    click.option,
+    "--metadata",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="VALUE is JSON where it can be read as JSON, else text; or a whole JSON object. Repeatable.",
+)
