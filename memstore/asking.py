@@ -1,12 +1,15 @@
 """Turning a caller's scope and options into the filter that every read path uses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from memstore.access import Operation, Principal, narrowed, readable
 from memstore.errors import InvalidInput, InvalidScope
 from memstore.storage.base import Reader, RowFilter
 from memstore.types import KINDS, ROLES, Layer, Scope
+
+MAX_METADATA_KEYS = 100
+"""Of one filter: each is a term of one SQL expression, whose depth is bounded."""
 
 Instant = Callable[[object], int | None]
 """Reads a caller's time into microseconds, None for none; see ``MemoryStore``."""
@@ -60,8 +63,18 @@ def row_filter(
         as_of=as_of,
         current_at=None if history else now,
         live_only=live_only,
-        metadata=dict(metadata or {}),
+        metadata=_checked_metadata(metadata),
     )
+
+
+def _checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata must be a mapping, not {type(metadata).__name__}")
+    if len(metadata) > MAX_METADATA_KEYS:
+        raise InvalidInput(f"metadata asks for {len(metadata)} keys; {MAX_METADATA_KEYS} is the most")
+    return dict(metadata)
 
 
 def _checked(what: str, values: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...] | None:
@@ -69,7 +82,10 @@ def _checked(what: str, values: Sequence[str] | None, known: Sequence[str]) -> t
         return None
     if isinstance(values, str):
         values = [values]
+    if not isinstance(values, Iterable):
+        raise InvalidInput(f"{what}s must be a list, not {type(values).__name__}")
+    values = list(values)
     unknown = [value for value in values if value not in known]
     if unknown:
-        raise InvalidInput(f"unknown {what} {unknown[0]!r}; known are {', '.join(known)}")
-    return tuple(values)
+        raise InvalidInput(f"unknown {what} {unknown[0]!r:.60}; known are {', '.join(known)}")
+    return tuple(dict.fromkeys(values))

@@ -14,22 +14,28 @@ BAD_LINES_SHOWN = 10
 
 
 def check_fallback(storage: Storage, fallback: Fallback) -> list[Finding]:
-    """The day files against the rows, both ways."""
+    """The day files against the rows, both ways. Others may be writing: what they add meanwhile is left out."""
     findings: list[Finding] = []
+    sizes = {day: fallback.size(day) for day in fallback.days()}
+    with storage.read() as reader:
+        marks = {day: reader.fallback_mark(day) for day in sizes}
+        stored = {(row.team_id, row.id) for row in reader.dump_messages()}
+    behind = [day for day, size in sizes.items() if size > marks[day]]
     written: set[tuple[str, str]] = set()
+    contained: set[tuple[str, str]] = set()
     bad = 0
     for day in fallback.days():
         for line in fallback.read(day):
             if line.operation is None:
                 bad += 1
-                if bad <= BAD_LINES_SHOWN:
+                if bad <= BAD_LINES_SHOWN and line.end <= sizes.get(day, 0):
                     message = f"{fallback.path(day).name} line {line.number}: {line.fault}"
                     findings.append(Finding("fallback", "warning", message))
             elif line.operation["op"] == "message":
-                written.add((line.operation["team_id"], line.operation["id"]))
-    with storage.read() as reader:
-        behind = [day for day in fallback.days() if fallback.size(day) > reader.fallback_mark(day)]
-        stored = {(row.team_id, row.id) for row in reader.dump_messages()}
+                key = line.operation["team_id"], line.operation["id"]
+                written.add(key)
+                if line.end <= marks.get(day, 0):
+                    contained.add(key)
     if behind:
         message = f"lines of {', '.join(behind)} are not in the database yet; reopening the store adopts them"
         findings.append(Finding("fallback", "warning", message, "memstore doctor"))
@@ -39,8 +45,8 @@ def check_fallback(storage: Storage, fallback: Fallback) -> list[Finding]:
             "a recovery from it would lack them; keep a backup of the database"
         )
         findings.append(Finding("fallback", "warning", message))
-    if written - stored and not behind:
-        message = f"{len(written - stored)} lines of the fallback have no row in the database"
+    if contained - stored:
+        message = f"{len(contained - stored)} lines of the fallback have no row in the database"
         findings.append(Finding("fallback", "error", message, RECOVER))
     findings.extend(_check_modes(fallback))
     return findings

@@ -1,7 +1,8 @@
 """The daily JSONL fallback beside the database: ``<database>.fallback/YYYY-MM-DD.jsonl`` (SPEC S7).
 
 A line is one *operation*: a JSON object whose first member ``crc`` is the CRC-32 of the rest of the line, then
-``v`` (format version) and ``op``:
+``v`` (format version), ``n`` (the line's number in the order of commits, whatever becomes of the order of lines)
+and ``op``:
 
 ``store``    which store writes here, and its time zone; first line of every day file
 ``message``  one message row, complete enough to rebuild it identically
@@ -14,6 +15,7 @@ A line is one *operation*: a JSON object whose first member ``crc`` is the CRC-3
 import fcntl
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,9 +28,24 @@ from memstore.canonical import ordered_json
 from memstore.errors import FallbackError
 
 FORMAT_VERSION = 1
-OPERATIONS = ("store", "message", "placed", "live", "session", "delete")
+_OF_SESSION = ("team_id", "user_id", "session")
+OPERATIONS: dict[str, tuple[str, ...]] = {
+    "store": ("store_id", "timezone"),
+    "message": (
+        *_OF_SESSION, "id", "agent_id", "pos", "arrival", "role", "content", "checksum", "source_kind", "trust",
+        "created_at", "recorded_at",
+    ),
+    "placed": ("team_id", "id", "pos", "arrival"),
+    "live": (*_OF_SESSION, "change"),
+    "session": (*_OF_SESSION, "title", "titled_by", "pinned", "hidden", "created_at", "to_pos"),
+    "delete": ("team_id", "ids", "at"),
+}  # fmt: skip
+"""The members that no line of an operation goes without."""
+_OF_CHANGE = {"fork": ("fork", "from_pos", "to_pos"), "restore": ("ids",), "clear": ("to_pos",)}
 Operation = dict[str, Any]
 
+_DAY_FILE = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl\Z", re.ASCII)
+"""A copy under another name is none: its old changes would be applied again."""
 _HEAD = '{"crc":"'
 _BODY_AT = len('{"crc":"00000000",')
 
@@ -63,6 +80,10 @@ def decode(line: bytes) -> Operation:
         raise ValueError(
             f"written by a newer memstore (version {operation['v']}, operation {operation['op']!r})"
         )
+    needed = OPERATIONS[operation["op"]] + _OF_CHANGE.get(operation.get("change"), ())
+    missing = [name for name in needed if name not in operation]
+    if missing:
+        raise ValueError(f"the operation {operation['op']!r} lacks {', '.join(missing)}")
     return {key: value for key, value in operation.items() if key not in ("crc", "v")}
 
 
@@ -92,8 +113,10 @@ class Fallback:
         """Bytes of a day's file, 0 where there is none."""
         try:
             return self.path(day).stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
 
     def append(self, day: str, operations: Sequence[Operation]) -> tuple[int, int]:
         """Append operations in one write, synced when the store is durable; returns (start, end) offsets.
@@ -114,16 +137,20 @@ class Fallback:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 
     def _write_all(self, descriptor: int, size: int, lines: bytes) -> None:
-        written = os.write(descriptor, lines)
-        if written != len(lines):
+        """Write and sync, or leave the file as it was."""
+        try:
+            written = os.write(descriptor, lines)
+            if written == len(lines):
+                if self._durable:
+                    _sync_data(descriptor)
+                    if size == 0:
+                        sync_folder(self.folder)
+                return
+        except BaseException:
             os.ftruncate(descriptor, size)
-            raise FallbackError(
-                f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full"
-            )
-        if self._durable:
-            _sync_data(descriptor)
-            if size == 0:
-                sync_folder(self.folder)
+            raise
+        os.ftruncate(descriptor, size)
+        raise FallbackError(f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full")
 
     def withdraw(self, day: str, start: int, end: int) -> None:
         """Take back what this transaction appended, as long as nothing stands behind it."""
@@ -142,7 +169,7 @@ class Fallback:
         if self.folder.is_symlink():
             raise FallbackError(f"{self.folder} is a symbolic link; the fallback must be a folder of its own")
         if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             if self._durable:
                 sync_folder(self.folder.parent)
 
@@ -154,7 +181,9 @@ def folder_of(database: Path) -> Path:
 
 def day_files(folder: Path) -> list[Path]:
     """The day files of a folder, oldest first."""
-    return sorted(path for path in folder.glob("*.jsonl") if path.is_file()) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _DAY_FILE.match(path.name) and path.is_file())
 
 
 def holds_lines(database: Path) -> bool:
@@ -175,13 +204,11 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
             body = raw.removesuffix(b"\n")
             if not body:
                 continue
-            if body == raw:
-                yield Line(number, end, None, "the line has no end: its write was cut off")
-                continue
             try:
-                yield Line(number, end, decode(body))
+                yield Line(number, end, decode(body))  # whole even where only its end of line is lost
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                yield Line(number, end, None, str(error))
+                torn = "the line has no end: its write was cut off"
+                yield Line(number, end, None, torn if body == raw else str(error))
 
 
 def sync_folder(folder: Path) -> None:

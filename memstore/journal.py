@@ -5,8 +5,9 @@ without committing, place the new rows, append their lines, sync them, commit. S
 least what the database holds, and a mark in the same transaction says how much of a day file is contained.
 """
 
+import heapq
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -26,6 +27,8 @@ _DEFAULTS: dict[str, Any] = {
 }
 _COLUMNS = tuple(f.name for f in fields(MessageRow))
 _MISSING = object()
+LAST_NUMBER = "fallback_lines"
+"""The store's own setting that holds the number of the last line given out."""
 
 
 class Journal:
@@ -36,65 +39,74 @@ class Journal:
         self._fallback = fallback
         self._tokenizer = tokenizer
         self._clock = clock
+        self._settled_on: str | None = None  # the day on which other days' files were last looked through
 
     @contextmanager
     def writing(self) -> Iterator[tuple[Writer, list[Operation]]]:
         """A transaction, and the list of operations that its lines will be made of.
 
-        An error before the commit takes the lines back. An error of the commit itself leaves its outcome
-        unknown: the lines stay, and the next write or opening settles them by id.
+        An error before the commit takes the lines back, while the write lock still keeps others from adopting
+        them. An error of the commit itself leaves its outcome unknown: the lines stay, and the next write or
+        opening settles them by id.
         """
-        day = self._fallback.day(self._clock.now())
-        appended: tuple[int, int] | None = None
-        committing = False
-        try:
-            with self._storage.write(covered=True) as tx:
-                operations = self._adopt(tx, day)
-                yield tx, operations
-                if operations:
-                    appended = self._fallback.append(day, operations)
-                    tx.set_fallback_mark(day, appended[1])
-                committing = True
-        except BaseException:
-            if appended is not None and not committing:
-                self._fallback.withdraw(day, *appended)
-            raise
+        with self._storage.write(covered=True) as tx:
+            day = self._fallback.day(
+                self._clock.now()
+            )  # under the lock: so files follow the order of commits
+            operations = self._adopt(tx, [day] if day == self._settled_on else {*self._fallback.days(), day})
+            yield tx, operations
+            if operations:
+                start, end = self._fallback.append(day, _numbered(tx, operations))
+                try:
+                    tx.set_fallback_mark(day, end)
+                except BaseException:
+                    self._fallback.withdraw(day, start, end)
+                    raise
+        self._settled_on = day
 
     def reconcile(self) -> int:
         """Adopt what any day file holds and the database does not; returns how many messages that were."""
         with self._storage.read() as reader:
-            behind = [
-                day for day in self._fallback.days() if self._fallback.size(day) > reader.fallback_mark(day)
-            ]
-        adopted = 0
-        for day in behind:
-            with self._storage.write(covered=True) as tx:
-                operations = self._adopt(tx, day)
-                adopted += sum(operation["op"] == "placed" for operation in operations)
-                end = self._fallback.size(day)
-                if operations:
-                    end = self._fallback.append(day, operations)[1]
-                tx.set_fallback_mark(day, end)
-        return adopted
+            days = self._fallback.days()
+            behind = any(self._fallback.size(day) > reader.fallback_mark(day) for day in days)
+        if not behind:
+            self._settled_on = self._fallback.day(self._clock.now())
+            return 0
+        with self.writing() as (_, placed):
+            return len(placed)
 
-    def _adopt(self, tx: Writer, day: str) -> list[Operation]:
-        """Apply lines beyond the mark; returns the ``placed`` operations that say where messages went."""
-        mark = tx.fallback_mark(day)
-        if self._fallback.size(day) <= mark:
+    def _adopt(self, tx: Writer, days: Collection[str]) -> list[Operation]:
+        """Apply lines beyond the marks, in the order in which they were written; returns the ``placed``
+        operations that say where messages went."""
+        sizes = {day: self._fallback.size(day) for day in days}
+        marks = {day: mark for day in days if (mark := tx.fallback_mark(day)) < sizes[day]}
+        if not marks:
             return []
         placed: list[Operation] = []
+        last = _last_number(tx)
+        for number, operation in heapq.merge(*(self._beyond(day, marks[day]) for day in marks), key=_number):
+            last = max(last, number)
+            if operation["op"] == "message":
+                placed.extend(self._adopt_message(tx, message_row(operation)))
+            else:
+                apply_operation(tx, operation)
+        tx.set_meta(LAST_NUMBER, str(last))
+        for day in marks:
+            tx.set_fallback_mark(day, sizes[day])
+        if placed:
+            logger.warning(
+                "adopted %d messages of %s that no transaction had committed", len(placed), ", ".join(marks)
+            )
+        return placed
+
+    def _beyond(self, day: str, mark: int) -> Iterator[tuple[int, Operation]]:
         for line in self._fallback.read(day, mark):
             if line.operation is None:
                 logger.warning(
                     "fallback %s, byte %d: %s; skipped", self._fallback.path(day), line.end, line.fault
                 )
-            elif line.operation["op"] == "message":
-                placed.extend(self._adopt_message(tx, message_row(line.operation)))
             else:
-                apply_operation(tx, line.operation)
-        if placed:
-            logger.warning("adopted %d messages of %s that no transaction had committed", len(placed), day)
-        return placed
+                yield line.operation.get("n", 0), line.operation
 
     def _adopt_message(self, tx: Writer, row: MessageRow) -> list[Operation]:
         if tx.message(row.team_id, row.id) is not None:
@@ -108,12 +120,29 @@ class Journal:
         tx.use_arrival(row.team_id, row.user_id, arrival)
         row = replace(row, pos=max(row.pos, last_pos + 1), arrival=arrival)
         insert_rows(tx, self._tokens, session, [row])
+        owner = {"team_id": row.team_id, "user_id": row.user_id}
+        tx.enqueue("index", f"index:{row.team_id}:{row.user_id}", owner, row.recorded_at)
         return [
             {"op": "placed", "team_id": row.team_id, "id": row.id, "pos": row.pos, "arrival": row.arrival}
         ]
 
     def _tokens(self, row: MessageRow) -> IndexTokens:
         return self._tokenizer.index(message_text(row))
+
+
+def _number(numbered: tuple[int, Operation]) -> int:
+    return numbered[0]
+
+
+def _last_number(tx: Writer) -> int:
+    return int(tx.meta(LAST_NUMBER) or 0)
+
+
+def _numbered(tx: Writer, operations: Sequence[Operation]) -> list[Operation]:
+    """The operations with their numbers: the order of commits, whatever becomes of the order of lines."""
+    last = _last_number(tx)
+    tx.set_meta(LAST_NUMBER, str(last + len(operations)))
+    return [{"n": number, **operation} for number, operation in enumerate(operations, last + 1)]
 
 
 def insert_rows(

@@ -161,20 +161,18 @@ class Memories:
                 raise InvalidInput(
                     f"memory {memory_id} has version {old.version}, not {expected_version}: read it again"
                 )
-            changed = self._changed(old, content, kind, priority, metadata)
-            if valid_from is not None or valid_to is not None or expires_at is not None:
-                changed = self._with_times(changed, valid_from, valid_to, expires_at)
+            begin, end, expiry = self._instant(valid_from), self._instant(valid_to), self._instant(expires_at)
+            changed = replace(
+                self._changed(old, content, kind, priority, metadata),
+                valid_from=old.valid_from if begin is None else begin,
+                valid_to=old.valid_to if end is None else end,
+                expires_at=old.expires_at if expiry is None else expiry,
+            )
             if changed == old:
                 return memory(old)
             now = self._now()
-            row = replace(
-                changed,
-                version=old.version + 1,
-                recorded_at=now,
-                valid_from=self._instant(valid_from) if valid_from is not None else now,
-                valid_to=changed.valid_to if valid_to is not None or not _is_over(old, now) else None,
-                actor=scope.user_id,
-            )
+            row = replace(changed, version=old.version + 1, recorded_at=now, actor=scope.user_id)
+            row = _holding_from(row, now, begin, end)
             row = tx.insert_memory(row, tokens or self._tokenizer.index(row.content))
             _enqueue_index(tx, row)
         return memory(row)
@@ -220,6 +218,8 @@ class Memories:
     def delete_all(self, scope: Scope) -> int:
         """See :meth:`memstore.store.MemoryStore.delete_all`."""
         with self._storage.read() as reader:
+            if not principal(reader, scope).is_member:
+                return 0
             message_ids, memory_ids = reader.owned_ids(
                 scope.team_id, scope.user_id, scope.agent_id, scope.task_id
             )
@@ -273,7 +273,7 @@ class Memories:
         """See :meth:`memstore.store.MemoryStore.get_all`."""
         before = _read_cursor(cursor) if cursor is not None else None
         if limit == 0:
-            return Page([], cursor)
+            return Page([], None)
         with self._storage.read() as reader:
             where = row_filter(
                 principal(reader, scope),
@@ -342,8 +342,15 @@ class Memories:
         return row
 
 
-def _is_over(row: MemoryRow, now: int) -> bool:
-    return row.valid_to is not None and row.valid_to <= now
+def _holding_from(row: MemoryRow, now: int, begin: int | None, end: int | None) -> MemoryRow:
+    """A new version holds from now on, unless it is told when, or that it is over: then from when it did before."""
+    if end is None and row.valid_to is not None and row.valid_to <= now:
+        row = replace(row, valid_to=None)
+    if begin is None and (end is None or end > now):
+        row = replace(row, valid_from=now)
+    if row.valid_from is not None and row.valid_to is not None and row.valid_to <= row.valid_from:
+        raise InvalidInput("valid_to must be later than valid_from")
+    return row
 
 
 def _enqueue_index(tx: Writer, row: MemoryRow) -> None:
@@ -396,6 +403,9 @@ def _cursor(row: MemoryRow) -> str:
 def _read_cursor(cursor: str) -> tuple[int, int, str]:
     try:
         recorded_at, arrival, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return int(recorded_at), int(arrival), str(row_id)
-    except (ValueError, TypeError, AttributeError) as error:
+        place = int(recorded_at), int(arrival), str(row_id)
+        if not is_id(row_id) or any(abs(number) >= 2**63 for number in place[:2]):
+            raise ValueError("no place in a listing")
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"cursor {cursor!r:.60} is none that a page gave; start without one") from error
+    return place

@@ -1,7 +1,6 @@
 """Making anew what is derived: text indexes from rows, and a database from the daily fallback."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from memstore.errors import StoreExists, StoreMissing
 from memstore.fallback import Fallback, Operation, day_files, folder_of, read_lines
-from memstore.journal import apply_operation, insert_rows, message_row
+from memstore.journal import LAST_NUMBER, apply_operation, insert_rows, message_row
 from memstore.sessions import message_text
 from memstore.storage.base import MessageRow, Ref, Storage, Writer
 from memstore.text import Tokenizer
@@ -52,16 +51,22 @@ def _rebuild(
 
 @dataclass(slots=True)
 class Collected:
-    """The day files of a fallback, read and sorted out."""
+    """The day files of a fallback, read and sorted out. ``order`` says when each message took its place."""
 
     header: Operation | None = None
     messages: dict[tuple[str, str], MessageRow] = field(default_factory=dict)
     placed: dict[tuple[str, str], Operation] = field(default_factory=dict)
-    others: list[Operation] = field(default_factory=list)
+    order: dict[tuple[str, str], "Order"] = field(default_factory=dict)
+    others: dict["Order", Operation] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     lines: int = 0
+    last_number: int = 0
     duplicates: int = 0
     skipped: list[SkippedLine] = field(default_factory=list)
+
+
+Order = tuple[int, int]
+"""A line's number, and for lines without one the place where it was read."""
 
 
 def collect(folder: Path) -> Collected:
@@ -79,6 +84,9 @@ def collect(folder: Path) -> Collected:
 
 
 def _sort_out(found: Collected, operation: Operation) -> None:
+    number = operation.get("n", 0)
+    order = (number, 0 if number else found.lines)
+    found.last_number = max(found.last_number, number)
     match operation["op"]:
         case "store":
             found.header = found.header or operation
@@ -88,21 +96,25 @@ def _sort_out(found: Collected, operation: Operation) -> None:
                 found.duplicates += 1
             else:
                 found.messages[row.team_id, row.id] = row
+                found.order.setdefault((row.team_id, row.id), order)
         case "placed":
-            found.placed[operation["team_id"], operation["id"]] = operation
+            key = operation["team_id"], operation["id"]
+            if key not in found.placed or found.order[key] <= order:
+                found.placed[key] = operation
+                found.order[key] = order
         case _:
-            found.others.append(operation)
+            found.others.setdefault(order, operation)
 
 
 def placed_rows(found: Collected) -> list[MessageRow]:
-    """All messages with the positions they hold, by owner and arrival.
+    """All messages with the positions they hold, in the order in which they took them.
 
     Where two lines claim one position the later keeps it; the other goes to the end of its session, as a message
     that no transaction ever placed.
     """
     rows = []
-    for key, row in found.messages.items():
-        placed = found.placed.get(key)
+    for key in sorted(found.messages, key=found.order.__getitem__):
+        row, placed = found.messages[key], found.placed.get(key)
         rows.append(replace(row, pos=placed["pos"], arrival=placed["arrival"]) if placed else row)
     claims = {(row.team_id, row.user_id, row.session, row.pos): row.id for row in rows}
     arrivals = {(row.team_id, row.user_id, row.arrival): row.id for row in rows}
@@ -111,72 +123,71 @@ def placed_rows(found: Collected) -> list[MessageRow]:
         for row in rows
         if row.client_id is not None
     }
-    kept: list[MessageRow] = []
-    displaced: list[MessageRow] = []
-    for row in rows:
-        if (
-            row.client_id is not None
-            and client_ids[row.team_id, row.user_id, row.session, row.client_id] != row.id
-        ):
-            continue  # never committed, and sent again by the client under the same id
-        holds_place = claims[row.team_id, row.user_id, row.session, row.pos] == row.id
-        holds_arrival = arrivals[row.team_id, row.user_id, row.arrival] == row.id
-        (kept if holds_place and holds_arrival else displaced).append(row)
     last_pos: dict[tuple[str, str, str], int] = {}
     last_arrival: dict[tuple[str, str], int] = {}
-    for row in kept:
+    kept: dict[str, MessageRow] = {}
+    displaced = []
+    for row in rows:
         session, owner = (row.team_id, row.user_id, row.session), (row.team_id, row.user_id)
-        last_pos[session] = max(last_pos.get(session, 0), row.pos)
-        last_arrival[owner] = max(last_arrival.get(owner, 0), row.arrival)
+        if row.client_id is not None and client_ids[*session, row.client_id] != row.id:
+            continue  # never committed, and sent again by the client under the same id
+        kept[row.id] = row
+        if claims[*session, row.pos] == row.id and arrivals[*owner, row.arrival] == row.id:
+            last_pos[session] = max(last_pos.get(session, 0), row.pos)
+            last_arrival[owner] = max(last_arrival.get(owner, 0), row.arrival)
+        else:
+            displaced.append(row)
     for row in displaced:
         session, owner = (row.team_id, row.user_id, row.session), (row.team_id, row.user_id)
         last_pos[session] = last_pos.get(session, 0) + 1
         last_arrival[owner] = last_arrival.get(owner, 0) + 1
-        kept.append(replace(row, pos=last_pos[session], arrival=last_arrival[owner]))
-    kept.sort(key=lambda r: (r.team_id, r.user_id, r.arrival))
-    return kept
+        kept[row.id] = replace(row, pos=last_pos[session], arrival=last_arrival[owner])
+    return list(kept.values())
 
 
 def fill_from(
     storage: Storage, tokenizer: Tokenizer, found: Collected, progress: Progress | None = None
 ) -> tuple[int, int]:
-    """Write collected messages and changes into an empty store; returns (messages, sessions)."""
+    """Replay collected messages and changes in an empty store; returns (messages, sessions)."""
     rows = placed_rows(found)
-    for team_id, user_id, joined_at in _first_seen(found):
-        with storage.write(covered=True) as tx:
-            tx.join(team_id, user_id, joined_at)
+    events: list[tuple[Order, MessageRow | Operation]] = [
+        *((found.order[row.team_id, row.id], row) for row in rows),
+        *found.others.items(),
+    ]
+    events.sort(key=lambda event: event[0])
     done = 0
-    for batch in _batches(rows):
+    for start in range(0, len(events), BATCH_ROWS):
+        batch = [what for _, what in events[start : start + BATCH_ROWS]]
         with storage.write(covered=True) as tx:
-            for (_, user_id, session_key), group in groupby(
-                batch, key=lambda r: (r.team_id, r.user_id, r.session)
-            ):
-                part = list(group)
-                session = tx.session(part[0].team_id, user_id, session_key)
-                insert_rows(tx, lambda row: tokenizer.index(message_text(row)), session, part)
-                tx.use_arrival(part[0].team_id, user_id, max(row.arrival for row in part))
-        done += len(batch)
+            for session, group in groupby(batch, key=_session_of):
+                part: list[Any] = list(group)
+                if session is None:
+                    for operation in part:
+                        apply_operation(tx, operation)
+                else:
+                    _replay(tx, tokenizer, part)
+                    done += len(part)
         if progress is not None:
             progress(done, len(rows))
     with storage.write() as tx:
-        for operation in found.others:
-            apply_operation(tx, operation)
+        tx.set_meta(LAST_NUMBER, str(found.last_number))
         for team_id, user_id in {(row.team_id, row.user_id) for row in rows}:
             tx.enqueue("index", f"index:{team_id}:{user_id}", {"team_id": team_id, "user_id": user_id}, 0)
     with storage.read() as reader:
         return len(rows), sum(1 for _ in reader.dump_sessions())
 
 
-def _first_seen(found: Collected) -> list[tuple[str, str, int]]:
-    first: dict[tuple[str, str], int] = {}
-    for row in found.messages.values():
-        first.setdefault((row.team_id, row.user_id), row.recorded_at)
-    return [(team_id, user_id, at) for (team_id, user_id), at in first.items()]
+def _session_of(what: MessageRow | Operation) -> tuple[str, str, str] | None:
+    return (what.team_id, what.user_id, what.session) if isinstance(what, MessageRow) else None
 
 
-def _batches(rows: list[MessageRow]) -> Iterator[list[MessageRow]]:
-    for start in range(0, len(rows), BATCH_ROWS):
-        yield rows[start : start + BATCH_ROWS]
+def _replay(tx: Writer, tokenizer: Tokenizer, rows: list[Any]) -> None:
+    """Messages of one session that came one after another."""
+    team_id, user_id = rows[0].team_id, rows[0].user_id
+    tx.join(team_id, user_id, rows[0].recorded_at)
+    session = tx.session(team_id, user_id, rows[0].session)
+    insert_rows(tx, lambda row: tokenizer.index(message_text(row)), session, rows)
+    tx.use_arrival(team_id, user_id, max(row.arrival for row in rows))
 
 
 def check_target(source: Path, target: Path) -> Path:
@@ -189,6 +200,12 @@ def check_target(source: Path, target: Path) -> Path:
             f"{target} exists and is never written over; move it away, or name another file: "
             f"memstore recover --db {source} --out NEW.db"
         )
+    for companion in (Path(f"{target}-wal"), Path(f"{target}-shm")):
+        if companion.exists():  # SQLite would play the lost database's log into the new one
+            raise StoreExists(
+                f"{companion} is left over from a database that was there; move it away together with that "
+                f"database, or name another file: memstore recover --db {source} --out NEW.db"
+            )
     if not day_files(folder_of(source)):
         raise StoreMissing(f"there is no fallback to recover from: {folder_of(source)} holds no day files")
     return target

@@ -122,7 +122,7 @@ class QueryEmbedding:
         :raises TimeoutError: when it takes longer. :raises EmbeddingError: another identity than the store's, or
             the model failed.
         """
-        if not call.done.wait(max(0.0, seconds)):
+        if not call.done.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX)):
             self._late = call
             raise TimeoutError("the embedder did not answer before the deadline")
         if call.vector is None:
@@ -256,7 +256,14 @@ class Recaller:
         if not tokens:
             return
         candidates = reader.text_search(question.layer, tokens, where, depth)
-        legs.literal = self._literal_rows(reader, question, tokens, where, limit)
+        legs.add("text", candidates)  # stands if the deadline comes before the literal check is through
+        found = self._literal_rows(reader, question, tokens, where, limit)
+        if len(found) > limit:  # too many to be certain of each: they only fill up what ranking left free
+            ranked = {c.ref for c in candidates}
+            filling = [Candidate(ref, 0.0, 0, 0, "") for ref in found if ref not in ranked]
+            legs.add("text", [*candidates, *filling][:depth])
+            return
+        legs.literal = found
         first = [c for c in candidates if c.ref in legs.literal]
         first.sort(key=lambda c: (-c.score, *c.tie))
         missing = [Candidate(ref, 0.0, 0, 0, "") for ref in legs.literal if ref not in {c.ref for c in first}]
@@ -266,14 +273,14 @@ class Recaller:
     def _literal_rows(
         self, reader: Reader, question: Question, tokens: QueryTokens, where: RowFilter, limit: int
     ) -> dict[Ref, int]:
-        """Rows that hold the whole query literally, if they are no more than fit into the answer."""
+        """Rows that hold the whole query literally, newest first; one more than fit into the answer at most."""
         wanted = squeezed(question.query)
         found: dict[Ref, int] = {}
         for ref, text in reader.phrase_rows(question.layer, tokens, where):
             if wanted in squeezed(text):
                 found[ref] = len(found)
                 if len(found) > limit:
-                    return {}
+                    break
         return found
 
     def _vector_leg(

@@ -1,6 +1,6 @@
 """Recording messages: the hot path. No model call, no network (SPEC W1)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -61,7 +61,15 @@ def draft(
     )
     if spoken_zone is None:
         spoken_zone = zone.key
-    tool_calls = [dict(call) for call in message.tool_calls]
+    if not isinstance(message.tool_calls or (), Sequence) or isinstance(message.tool_calls, str):
+        raise InvalidInput(f"Message.tool_calls must be a list, not {type(message.tool_calls).__name__}")
+    tool_calls = [_checked_mapping("Message.tool_calls", call) for call in message.tool_calls or ()]
+    usage = None if message.usage is None else _checked_mapping("Message.usage", message.usage)
+    meta = _checked_mapping("Message.meta", message.meta or {})
+    if not isinstance(message.complete, bool):
+        raise InvalidInput(f"Message.complete must be True or False, not {message.complete!r:.60}")
+    if source_kind is not None and source_kind not in TRUST:
+        raise InvalidInput(f"source_kind {source_kind!r:.60} is none of {', '.join(TRUST)}")
     text = searchable_text(content)
     source = source_kind or _SOURCE_OF_ROLE[message.role]
     row = MessageRow(
@@ -80,8 +88,8 @@ def draft(
         search_text=None if isinstance(content, str) else text,
         tool_calls=ordered_json(tool_calls, "Message.tool_calls") if tool_calls else None,
         tool_call_id=message.tool_call_id,
-        usage=ordered_json(dict(message.usage), "Message.usage") if message.usage is not None else None,
-        meta=canonical_json(dict(message.meta), "Message.meta") if message.meta else None,
+        usage=ordered_json(usage, "Message.usage") if usage is not None else None,
+        meta=canonical_json(meta, "Message.meta") if meta else None,
         complete=int(message.complete),
         source_kind=source,
         trust=TRUST[source],
@@ -101,6 +109,12 @@ def _check_optional_text(name: str, value: object) -> None:
     if len(value) > MAX_ID_LENGTH:
         raise InvalidInput(f"{name} is longer than {MAX_ID_LENGTH} characters")
     check_encodable(value, name)
+
+
+def _checked_mapping(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} must hold mappings, not {type(value).__name__}")
+    return dict(value)
 
 
 def _checked_content(content: object) -> str | list[dict[str, Any]] | None:
@@ -194,6 +208,8 @@ class Recorder:
     ) -> Receipt:
         """See :meth:`memstore.store.MemoryStore.record`."""
         key = parse_session_key(session, scope.agent_id)
+        if not isinstance(messages, Iterable):
+            raise InvalidInput(f"messages must be a list of Message values, not {type(messages).__name__}")
         drafts = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
         if not drafts:
             return Receipt((), "both", str(key), 0)

@@ -93,7 +93,7 @@ class MemoryStore:
         self.settings = settings or Settings()
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
-        self.path = Path(path).absolute()
+        self.path = Path(path).resolve()  # one fallback folder whatever name the file is opened by
         self._tokenizer = Tokenizer()
         if not self.path.exists():
             if holds_lines(self.path):
@@ -438,7 +438,9 @@ class MemoryStore:
     def sessions(self, scope: Scope) -> list[SessionRecord]:
         """The asker's sessions, pinned first, then the most recently active."""
         with self._storage.read() as reader:
-            return reader.sessions(check_scope(scope).team_id, scope.user_id, scope.agent_id)
+            if not principal(reader, check_scope(scope)).is_member:
+                return []
+            return reader.sessions(scope.team_id, scope.user_id, scope.agent_id)
 
     def set_session(
         self,
@@ -472,7 +474,7 @@ class MemoryStore:
         of = (scope.team_id, scope.user_id, str(key))
         with self._journal.writing() as (tx, operations):
             row = tx.session(*of)
-            if row is None or row.hidden:
+            if row is None or row.hidden or not principal(tx, scope).is_member:
                 raise NotFound(f"no session {session!r:.60} for this asker")
             tx.clear_session(*of, row.last_pos)
             operations.append(
@@ -500,7 +502,7 @@ class MemoryStore:
         of = (scope.team_id, scope.user_id, str(key))
         with self._journal.writing() as (tx, operations):
             row = tx.session(*of)
-            if row is None or row.hidden:
+            if row is None or row.hidden or not principal(tx, scope).is_member:
                 raise NotFound(f"no session {session!r:.60} for this asker")
             changes: dict[str, Any] = {}
             yield changes.update
@@ -567,8 +569,8 @@ class MemoryStore:
 
         :raises StoreExists: when the target is taken. :raises StoreMissing: when there is nothing to recover from.
         """
-        source = Path(path).absolute()
-        target = check_target(source, Path(out).absolute() if out is not None else source)
+        source = Path(path).resolve()
+        target = check_target(source, Path(out).resolve() if out is not None else source)
         found = collect(folder_of(source))
         settings = settings or Settings()
         zone_name = (found.header or {}).get("timezone") or settings.timezone or machine_zone_name()

@@ -27,6 +27,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+MAX_NESTED_RESULTS = 8
+"""Tool results inside tool results are searched so deep; real ones nest once."""
 MAX_QUERY_TERMS = 64
 """Terms of one query in one column; more cost the engine time and add nothing (20,000 take it 1.4 s)."""
 QUERY_HEAD_CHARS = 1_000
@@ -63,19 +65,19 @@ def searchable_text(content: object) -> str:
     """The text parts of a message's content: what is searched, shown and embedded, never image bytes or JSON."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, Sequence):
-        return ""
-    return "\n".join(text for block in content for text in _block_texts(block) if text)
+    return "\n".join(text for text in _block_texts(content, MAX_NESTED_RESULTS) if text)
 
 
-def _block_texts(block: object) -> Iterator[str]:
-    if not isinstance(block, Mapping):
-        return
-    kind = block.get("type")
-    if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
-        yield block["text"]
-    elif kind == "tool_result":
-        yield searchable_text(block.get("content"))
+def _block_texts(content: object, depth: int) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Sequence) and depth:
+        for block in content:
+            kind = block.get("type") if isinstance(block, Mapping) else None
+            if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
+                yield block["text"]
+            elif kind == "tool_result":
+                yield from _block_texts(block.get("content"), depth - 1)
 
 
 def without_empty_text(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,13 +135,15 @@ class IndexTokens:
 class QueryTokens:
     """A query's tokens. ``phrase`` finds rows that may hold the whole query literally; empty: no such check.
 
-    ``phrase_prefix`` says that the phrase's last token may be the beginning of a longer one.
+    ``phrase_prefix`` says that the phrase's last token may be the beginning of a longer one. ``prefixes`` are those
+    of ``literal`` that always may: a character that stands alone here begins a bigram inside a longer run.
     """
 
     words: tuple[str, ...]
     literal: tuple[str, ...]
     phrase: tuple[str, ...]
     phrase_prefix: bool
+    prefixes: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.words or self.literal)
@@ -191,6 +195,12 @@ class JiebaCutter:
             return self._tokenizer
 
 
+@lru_cache(maxsize=1)
+def _default_cutter() -> Cutter:
+    """One a process, however many stores it opens: the dictionary takes a second and is only read."""
+    return JiebaCutter()
+
+
 def _jieba_dictionary() -> Path:
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
@@ -211,7 +221,7 @@ class Tokenizer:
     VERSION = 1
 
     def __init__(self, cutter: Cutter | None = None) -> None:
-        self._cutter = cutter or JiebaCutter()
+        self._cutter = cutter or _default_cutter()
         self._local = threading.local()
         self._stem_memo: dict[str, str] = {}
 
@@ -248,7 +258,8 @@ class Tokenizer:
         words = _ends(dict.fromkeys(self._words(normal)))
         literal = list(_literal_tokens(normal))
         phrase, prefix = _phrase(normal, literal) if whole else ((), False)
-        return QueryTokens(words, _ends(dict.fromkeys(literal)), phrase, prefix)
+        alone = frozenset(_spelled(m.group()) for m in _RUNS.finditer(normal) if _stands_alone(m))
+        return QueryTokens(words, _ends(dict.fromkeys(literal)), phrase, prefix, alone)
 
     def _words(self, normal: str) -> Iterator[str]:
         for match in _RUNS.finditer(normal):
@@ -300,6 +311,10 @@ def _literal_tokens(normal: str) -> Iterator[str]:
         elif kind == "word":
             for part in _LETTERS_OR_DIGITS.findall(run):
                 yield from _pieces(_spelled(part))
+
+
+def _stands_alone(run: re.Match[str]) -> bool:
+    return run.lastgroup in ("han", "unspaced") and len(run.group()) == 1
 
 
 def _phrase(normal: str, literal: Sequence[str]) -> tuple[tuple[str, ...], bool]:

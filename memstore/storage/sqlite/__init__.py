@@ -56,10 +56,18 @@ class SqliteStorage:
         folder = path.parent
         if not folder.is_dir():
             raise StoreIO(f"the folder {folder} does not exist; make it first")
+        wal = Path(f"{path}-wal")
+        if wal.exists() and not path.exists():  # asked in this order: another process may be making both
+            raise StoreUnsound(
+                f"{path} is missing, but its write-ahead log {wal} is there and may hold what was written last; "
+                f"put the database back beside it, or move {wal} and {path}-shm away"
+            )
         fresh = folder / f".{path.name}.new-{os.getpid()}-{threading.get_ident()}"
+        leftovers = (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm"))
         try:
             with driver_errors(path):
-                fresh.unlink(missing_ok=True)
+                for leftover in leftovers:  # of a killed process with the same numbers
+                    leftover.unlink(missing_ok=True)
                 os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
                 made = opening.open_connection(
                     fresh, busy_timeout_s=1, flags=apsw.SQLITE_OPEN_READWRITE, create=True
@@ -72,7 +80,7 @@ class SqliteStorage:
         except OSError as error:
             raise opening.from_os_error(error, path) from error
         finally:
-            for leftover in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
+            for leftover in leftovers:
                 leftover.unlink(missing_ok=True)
 
     @staticmethod
@@ -103,6 +111,7 @@ class SqliteStorage:
     @contextmanager
     def read(self) -> Iterator[SqliteReader]:
         """A reader on one snapshot, taken at its first statement."""
+        self._alive()  # before any lock: a forked child may have inherited one that no one will release
         with self._slots:
             connection = self._borrow()
             try:
@@ -128,6 +137,7 @@ class SqliteStorage:
         At durability ``disk`` the commit is synced (FULL) unless ``covered``: then the fallback was synced
         before, and the commit may follow it lazily (NORMAL).
         """
+        self._alive()
         with self._write_lock:
             self._alive()
             if self._writing:
@@ -167,6 +177,7 @@ class SqliteStorage:
     @contextmanager
     def exclusive_connection(self) -> Iterator[apsw.Connection]:
         """The writing connection outside a transaction, for maintenance (integrity checks, vacuum, SQL shell)."""
+        self._alive()
         with self._write_lock, driver_errors(self.path):
             self._alive()
             connection = self._writer_connection()

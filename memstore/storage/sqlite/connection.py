@@ -38,6 +38,10 @@ SQLITE_VEC_FLOOR = (0, 1, 9)
 
 StatementHook = Callable[[str], None]
 
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+_LEAST_PAGE_SIZE = 512
+
 _TO_REOPEN = (apsw.IOError, apsw.FullError, apsw.CorruptError, apsw.NoMemError, apsw.NotADBError)
 
 
@@ -92,6 +96,7 @@ def _configure(connection: apsw.Connection, busy_timeout_s: float, *, create: bo
     if create:
         _run(connection, f"PRAGMA page_size = {PAGE_SIZE}")  # only before WAL mode
         _run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
+    if not connection.readonly("main"):  # a copy that another program made may have lost the mode
         mode = connection.pragma("journal_mode", "wal")
         if mode != "wal":
             raise StoreIO(
@@ -130,35 +135,42 @@ def _attach_hook(connection: apsw.Connection, hook: StatementHook) -> None:
 def probe(path: Path) -> tuple[int, int]:
     """(application id, schema version) of a file, read without locking, writing or making any file.
 
+    Only the header is looked at: a checkpoint of another process may be under way, and the pages behind it are in
+    the middle of changing then. It is read through SQLite's own file layer, which keeps the locks of this process.
+
     :raises StoreUnsound: when the file is no SQLite database.
     """
     if path.is_dir():
         raise StoreUnsound(f"{path} is a folder, not a database file")
-    size = path.stat().st_size
-    if size < SMALLEST_DATABASE:
+    with driver_errors(path):
+        file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            header = file.xRead(_HEADER_BYTES, 0) if file.xFileSize() >= _HEADER_BYTES else b""
+        finally:
+            file.xClose()
+    page_size = int.from_bytes(header[16:18]) if header[16:18] != b"\x00\x01" else 65_536
+    if not header.startswith(_MAGIC) or page_size < _LEAST_PAGE_SIZE:
         raise StoreUnsound(
-            f"{path} is no database: it has {size} bytes. It is left untouched; move it away, then run: "
+            f"{path} is no SQLite database. It is left untouched; move it away, then run: "
             f"memstore recover --db {path}"
         )
-    uri = f"file:{_uri_path(path)}?immutable=1"
-    with driver_errors(path):
-        connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        try:
-            found = int(connection.pragma("application_id")), int(connection.pragma("user_version"))
-            pages = int(connection.pragma("page_count")) * int(connection.pragma("page_size"))
-        finally:
-            connection.close()
-    wal = Path(f"{path}-wal")
-    if size < pages and not (wal.exists() and wal.stat().st_size):
+    pages = int.from_bytes(header[28:32]) if header[24:28] == header[92:96] else 0
+    # In this order: while there is a WAL, a checkpoint may have written the header and not yet the last page.
+    wal_size = _size(Path(f"{path}-wal"))
+    size = _size(path)
+    if not wal_size and size < pages * page_size:
         raise StoreUnsound(
-            f"{path} is cut short: {size} of {pages} bytes. It is left untouched; restore a backup, or run: "
-            f"memstore recover --db {path} --out NEW.db"
+            f"{path} is cut short: {size} of {pages * page_size} bytes. It is left untouched; restore a backup, "
+            f"or run: memstore recover --db {path} --out NEW.db"
         )
-    return found
+    return int.from_bytes(header[68:72]), int.from_bytes(header[60:64])
 
 
-def _uri_path(path: Path) -> str:
-    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _run(connection: apsw.Connection, statement: str) -> None:

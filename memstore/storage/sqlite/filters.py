@@ -1,10 +1,11 @@
 """Row filters as SQL. The only place where conditions, times and metadata become predicates."""
 
 from collections.abc import Iterator
+import sys
 from typing import Any, assert_never
 
 from memstore.access import All, Condition, In, Is, Not, Some
-from memstore.canonical import canonical_json
+from memstore.canonical import canonical_json, check_encodable
 from memstore.errors import InvalidInput
 from memstore.storage.base import RowFilter
 from memstore.types import Layer
@@ -51,7 +52,8 @@ def filter_sql(where: RowFilter, layer: Layer, alias: str) -> Sql:
     """Everything a read may return, as one predicate over a row of the layer's table."""
     own = _message_clauses(where, alias) if layer == "messages" else _memory_clauses(where, alias)
     clauses: list[Sql] = [
-        (f"{alias}.team_id = ?", [where.team_id]),
+        # "+": not by an index over teams. Callers name the slots or the session they read; a team holds far more.
+        (f"+{alias}.team_id = ?", [where.team_id]),
         condition_sql(where.visible, alias),
         condition_sql(where.narrowed, alias),
         *own,
@@ -101,6 +103,7 @@ def _metadata_sql(column: str, key: str, value: Any) -> Sql:
     """
     if not isinstance(key, str):
         raise InvalidInput(f"metadata keys are text, not {type(key).__name__}")
+    check_encodable(key, "a metadata key")
     test: str
     values: list[Any]
     if value is None:
@@ -108,11 +111,14 @@ def _metadata_sql(column: str, key: str, value: Any) -> Sql:
     elif isinstance(value, bool):
         test, values = "j.type = ?", ["true" if value else "false"]
     elif isinstance(value, int | float):
+        if not abs(value) <= sys.float_info.max:
+            raise InvalidInput(f"metadata {key!r} cannot be compared with NaN, infinity or more than a double holds")
         test, values = (
             "j.type IN ('integer', 'real') AND j.value = ?",
             [value if abs(value) < 2**63 else float(value)],
         )
     elif isinstance(value, str):
+        check_encodable(value, f"metadata {key!r}")
         test, values = "j.type = 'text' AND j.value = ?", [value]
     elif isinstance(value, list | tuple | dict):
         test, values = (

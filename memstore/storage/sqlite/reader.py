@@ -231,8 +231,8 @@ class SqliteReader:
         owned = "team_id = ? AND user_id = ? AND state <> 'deleted' AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR task_id = ?)"
         bindings = (team_id, user_id, agent_id, agent_id, task_id, task_id)
         messages = self._rows(f"SELECT id FROM messages WHERE {owned} ORDER BY arrival", bindings)
-        memories = self._rows(f"SELECT DISTINCT id FROM memory_versions WHERE {owned} ORDER BY id", bindings)
-        return [row_id for (row_id,) in messages], [row_id for (row_id,) in memories]
+        versions = self._rows(f"SELECT id FROM memory_versions WHERE {owned} ORDER BY arrival", bindings)
+        return [row_id for (row_id,) in messages], list(dict.fromkeys(row_id for (row_id,) in versions))
 
     def count(self, layer: Layer, where: RowFilter) -> int:
         predicate, bindings = filter_sql(where, layer, "m")
@@ -280,9 +280,9 @@ class SqliteReader:
     def session_messages(self, session: str, where: RowFilter, last: int | None) -> list[MessageRow]:
         predicate, bindings = filter_sql(where, "messages", "m")
         rows = self._rows(
-            f"SELECT {_MESSAGES} FROM messages m WHERE m.user_id = ? AND m.session = ? AND {predicate}"
-            f" ORDER BY m.pos DESC LIMIT ?",
-            (where.user_id, session, *bindings, -1 if last is None else last),
+            f"SELECT {_MESSAGES} FROM messages m WHERE m.team_id = ? AND m.user_id = ? AND m.session = ?"
+            f" AND {predicate} ORDER BY m.pos DESC LIMIT ?",
+            (where.team_id, where.user_id, session, *bindings, -1 if last is None else last),
         )
         return [MessageRow(*row) for row in reversed(rows)]
 
@@ -349,8 +349,9 @@ class SqliteReader:
     def dump_memories(self, where: RowFilter) -> Iterator[MemoryRow]:
         predicate, bindings = filter_sql(where, "memories", "m")
         for row in self._connection.execute(
-            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE {predicate} ORDER BY m.user_id, m.arrival",
-            tuple(bindings),
+            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND {predicate}"
+            " ORDER BY m.user_id, m.arrival",
+            (where.team_id, *bindings),
         ):
             yield MemoryRow(*row)
 

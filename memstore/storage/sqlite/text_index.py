@@ -23,7 +23,7 @@ WORDS_WEIGHT = 1.0
 LITERAL_WEIGHT = 0.5
 SCORE_DIGITS = 9
 """Scores closer than this are equal: sums in another order differ in the 16th digit and would flip ties."""
-PHRASE_ROWS_SEEN = 200
+PHRASE_ROWS_SEEN = 5_000
 """How many rows with the query's tokens in sequence are looked at for a literal match."""
 
 
@@ -60,10 +60,10 @@ def insert(connection: apsw.Connection, name: str, rows: Sequence[tuple[int, Ind
 
 def match_expression(tokens: QueryTokens) -> str:
     """An FTS5 query of which no part is the user's syntax: every token is letters and digits, and quoted."""
-    columns = [("words", tokens.words), ("literal", tokens.literal)]
-    return " OR ".join(
-        f"{column} : ({' OR '.join(_quoted(term) for term in terms)})" for column, terms in columns if terms
-    )
+    words = [_quoted(term) for term in tokens.words]
+    literal = [_quoted(term) + (" *" if term in tokens.prefixes else "") for term in tokens.literal]
+    columns = [("words", words), ("literal", literal)]
+    return " OR ".join(f"{column} : ({' OR '.join(terms)})" for column, terms in columns if terms)
 
 
 def phrase_expression(tokens: QueryTokens) -> str:
@@ -143,7 +143,11 @@ def matched_words(connection: apsw.Connection, name: str, slot: int, tokens: Que
         return ()
     words, literal = (set(column.split()) for column in rows[0])
     matched = tuple(term for term in tokens.words if term in words)
-    return matched or tuple(term for term in tokens.literal if term in literal)
+    return matched or tuple(
+        term
+        for term in tokens.literal
+        if term in literal or (term in tokens.prefixes and any(held.startswith(term) for held in literal))
+    )
 
 
 def integrity_fault(connection: apsw.Connection, name: str) -> str | None:

@@ -53,7 +53,7 @@ def put(
     waiting = {
         slot
         for (slot,) in connection.execute(
-            "SELECT p.slot FROM pending_vectors p JOIN json_each(?) j ON j.value = p.slot"
+            "SELECT p.slot FROM json_each(?) j CROSS JOIN pending_vectors p ON p.slot = j.value"
             " WHERE p.generation = ? AND p.layer = ?",
             (f"[{','.join(map(str, refs))}]", generation, layer),
         ).fetchall()
