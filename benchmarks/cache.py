@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from memstore.embedding import Embedder, EmbedderIdentity, embeddable
 
 _BATCH = 64
-_SCHEMA = "CREATE TABLE IF NOT EXISTS vectors (kind TEXT, sha256 BLOB, vector BLOB, PRIMARY KEY (kind, sha256))"
+_REPORT_EVERY = 10 * _BATCH
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS vectors (kind TEXT, sha256 BLOB, vector BLOB, PRIMARY KEY (kind, sha256))"
+)
 
 
 def default_folder() -> Path:
@@ -66,17 +69,14 @@ class CachedEmbedder:
 
     def warm_up(self, documents: Sequence[str], queries: Sequence[str]) -> None:
         """Compute what is missing, texts of like length together; says on stderr how far it is."""
-        distinct = sorted(
-            {text for text in documents if _key("document", text) not in self._known}, key=len
-        )
+        distinct = sorted({text for text in documents if _key("document", text) not in self._known}, key=len)
         for start in range(0, len(distinct), _BATCH):
             self.embed_documents(distinct[start : start + _BATCH])
-            _say(f"documents embedded: {min(start + _BATCH, len(distinct))} of {len(distinct)}")
+            _say("documents", min(start + _BATCH, len(distinct)), len(distinct))
         asked = sorted({text for text in queries if _key("query", text) not in self._known})
         for number, text in enumerate(asked, 1):
             self.embed_query(text)
-            if number % _BATCH == 0 or number == len(asked):
-                _say(f"queries embedded: {number} of {len(asked)}")
+            _say("queries", number, len(asked))
 
     def close(self) -> None:
         self._file.close()
@@ -96,6 +96,6 @@ def _key(kind: str, text: str) -> tuple[str, bytes]:
     return kind, hashlib.sha256((embeddable(text) or "").encode()).digest()
 
 
-def _say(text: str) -> None:
-    end = "\r" if sys.stderr.isatty() else "\n"
-    print(f"  {text}", end=end, file=sys.stderr, flush=True)
+def _say(what: str, done: int, total: int) -> None:
+    if done == total or done % _REPORT_EVERY == 0:
+        print(f"  {what} embedded: {done:,} of {total:,}", file=sys.stderr, flush=True)

@@ -43,5 +43,3 @@ def vector_ids(
         refs = [found.ref for found in reader.vector_search(layer, generation.number, vector, where, top)]
         rows = reader.message_rows(refs) if layer == "messages" else reader.memory_rows(refs)
         return [rows[ref].id for ref in refs]
-
-

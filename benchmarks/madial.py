@@ -30,9 +30,7 @@ def read(folder: Path, query: Query = "three_turns", limit: int | None = None) -
     memories = [memory for line in _lines(memory_file) for memory in line.values()]
     users = sorted({memory["user-id"] for memory in memories})
     documents = {
-        user: tuple(
-            Document(str(m["id"]), m["event"], m["time"]) for m in memories if m["user-id"] == user
-        )
+        user: tuple(Document(str(m["id"]), m["event"], m["time"]) for m in memories if m["user-id"] == user)
         for user in users
     }
     questions: dict[Any, list[Question]] = {user: [] for user in users}

@@ -40,7 +40,9 @@ _ENTITIES = (
     re.compile(rf"我的?(?:{_KIN})(?:的(?:名字|姓名))?(?:是|叫|名叫)([^，。的是]{{2,4}})[，。]"),
     re.compile(r"参加的?([^，。的]{4,})[，。]"),  # an event
     re.compile(r"^([^，。的]{4,})的(?:地点|时间|规模|持续时间|主要内容|举办地|日期)"),
-    re.compile(r"(?:手机|电脑|平板|手表|耳机|相机|汽车|车)[^，。]{0,4}?(?:是|叫|为)([^，。]{2,})[，。]"),  # a thing
+    re.compile(
+        r"(?:手机|电脑|平板|手表|耳机|相机|汽车|车)[^，。]{0,4}?(?:是|叫|为)([^，。]{2,})[，。]"
+    ),  # a thing
     re.compile(
         r"(?:景区|地方|小区|景点|公园|公司|单位|酒店|餐厅|医院|学校|商场|店)"
         r"[^，。]{0,4}?(?:是|叫|为)(?:一?[个家座所])?([^，。]{2,})[，。]"
@@ -92,9 +94,7 @@ def _trajectories(folder: Path) -> Iterator[Trajectory]:
             gold = known & set(asked["target_step_id"])
             if gold:
                 name = f"{file.stem}/{raw['tid']}"
-                yield Trajectory(
-                    name, file.stem[:2], raw["message_list"], asked["question"], frozenset(gold)
-                )
+                yield Trajectory(name, file.stem[:2], raw["message_list"], asked["question"], frozenset(gold))
 
 
 class _Candidate(NamedTuple):

@@ -52,7 +52,12 @@ def read(folder: Path, language: Language) -> list[Person]:
             questions.update({name.strip(): asked for name, asked in json.loads(line).items()})
     people: dict[str, dict[str, Any]] = json.loads(bank.read_text(encoding="utf-8"))
     return [
-        Person(name.strip(), language, tuple(_messages(person["history"])), tuple(questions.get(name.strip(), ())))
+        Person(
+            name.strip(),
+            language,
+            tuple(_messages(person["history"])),
+            tuple(questions.get(name.strip(), ())),
+        )
         for name, person in people.items()
     ]
 

@@ -79,6 +79,11 @@ def run(options: Options, embedder: Embedder) -> dict[str, Any]:
                     skipped[name] = str(missing)
                     print(f"{name}: skipped, {missing}", file=sys.stderr)
                     continue
+                print(
+                    f"{name}: {sum(len(c.questions) for c in corpora):,} questions",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 results[name] = measure(corpora, cached, options)
     finally:
         cached.close()

@@ -56,20 +56,20 @@ def _cpu_model() -> str:
 
 
 def write(figures: Mapping[str, Any], out: Path) -> None:
-    """Write the JSON, one question or timing list a line so that it can be read and compared by line."""
+    """Write the JSON: members a line each, lists of raw figures an item a line, so that two runs can be diffed."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(_folded(figures), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    out.write_text(_json(figures) + "\n", encoding="utf-8")
 
 
-def _folded(value: Any) -> Any:
-    """Raw figures as JSON text inside the JSON's lines would hide them; lists of numbers are only shortened."""
-    if isinstance(value, float):
-        return round(value, 6)
-    if isinstance(value, Mapping):
-        return {key: _folded(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_folded(member) for member in value]
-    return value
+def _json(value: Any, margin: str = "") -> str:
+    inner = margin + " "
+    if isinstance(value, Mapping) and value:
+        members = [f"{inner}{json.dumps(str(key))}: {_json(member, inner)}" for key, member in value.items()]
+        return "{\n" + ",\n".join(members) + f"\n{margin}}}"
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+        items = [inner + json.dumps(item, ensure_ascii=False) for item in value]
+        return "[\n" + ",\n".join(items) + f"\n{margin}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -115,6 +115,41 @@ def quality_table(figures: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def speed_table(figures: Mapping[str, Any]) -> str:
+    """A column a store size. Times are p50 / p95 in milliseconds."""
+    results = list(figures["results"].values())
+
+    def times(*keys: str) -> list[str]:
+        found = []
+        for result in results:
+            value: Any = result
+            for key in keys:
+                value = value[key]
+            found.append(f"{value['p50_ms']:.2f} / {value['p95_ms']:.2f}")
+        return found
+
+    rows: list[list[Any]] = [
+        ["bulk record, rows/s", *(result["bulk_record"]["rows_per_s"] for result in results)],
+        ["index, rows/s", *(result["index"]["rows_per_s"] for result in results)],
+        ["record, disk, ms", *times("single_record", "disk")],
+        ["record, process, ms", *times("single_record", "process")],
+        *([f"recall, {leg}, ms", *times("recall", leg)] for leg in _LEG_COLOURS),
+        ["recall, text, after singles, ms", *times("recall_after_single_records", "text")],
+        ["recall, fused / N50", *(result["recall"]["fused"]["per_n50"] for result in results)],
+        ["database, bytes/row", *(result["size"]["database_bytes_per_row"] for result in results)],
+        ["fallback, bytes/row", *(result["size"]["fallback_bytes_per_row"] for result in results)],
+        ["database / raw", *(result["size"]["database_to_raw"] for result in results)],
+        ["statements a record", *(result["statements"]["record"] for result in results)],
+        ["statements a recall", *(result["statements"]["recall"] for result in results)],
+    ]
+    yardstick = f"\n\nN50 {figures['n50_ms']:.2f} ms"
+    growth = figures["largest_to_smallest"]
+    if growth is not None:
+        ratios = ", ".join(f"{leg} {ratio:.2f}" for leg, ratio in growth.items())
+        yardstick += f"; recall p50, largest store to smallest: {ratios}"
+    return table(["", *(f"{result['rows']:,} rows" for result in results)], rows) + yardstick
+
+
 def plot(figures: Mapping[str, Any], out: Path) -> Path | None:
     """A PNG beside the JSON; None, with a note on stderr, where matplotlib is not installed."""
     try:
@@ -123,9 +158,9 @@ def plot(figures: Mapping[str, Any], out: Path) -> Path | None:
         print("no plot: matplotlib is not installed (pip install 'memstore[bench]')", file=sys.stderr)
         return None
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plt
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
     if figures["benchmark"] == "quality":
         _quality_bars(axes, figures)
     else:
@@ -133,7 +168,7 @@ def plot(figures: Mapping[str, Any], out: Path) -> Path | None:
     axes.spines[["top", "right"]].set_visible(False)
     target = out.with_suffix(".png")
     figure.savefig(target, dpi=130)
-    pyplot.close(figure)
+    plt.close(figure)
     return target
 
 
@@ -151,9 +186,7 @@ def _quality_bars(axes: Any, figures: Mapping[str, Any]) -> None:
 
 def _speed_bars(axes: Any, figures: Mapping[str, Any]) -> None:
     results = figures["results"]
-    groups = {
-        leg: [result["recall"][leg]["p50_ms"] for result in results.values()] for leg in _LEG_COLOURS
-    }
+    groups = {leg: [result["recall"][leg]["p50_ms"] for result in results.values()] for leg in _LEG_COLOURS}
     labels = [
         f"{result['rows']:,} rows\n(of the asker: {result['asker_rows']:,})" for result in results.values()
     ]
