@@ -8,6 +8,7 @@ and histories. Grants will be further rules in the same table.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from memstore.types import Scope
@@ -91,6 +92,7 @@ class Decision:
         return self.outcome == "allow"
 
 
+@lru_cache(maxsize=4096)
 def rules(principal: Principal, operation: Operation, *, history: bool = False) -> tuple[Rule, ...]:
     """The rules for this asker and operation, in the order in which they decide.
 
@@ -150,6 +152,7 @@ def decide(
     raise AssertionError("the last rule always holds")  # pragma: no cover
 
 
+@lru_cache(maxsize=4096)
 def readable(principal: Principal, operation: Operation, *, history: bool = False) -> Condition:
     """The condition that holds for exactly the rows on which :func:`decide` allows the operation."""
     alternatives: list[Condition] = []

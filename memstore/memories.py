@@ -404,8 +404,8 @@ def _read_cursor(cursor: str) -> tuple[int, int, str]:
     try:
         recorded_at, arrival, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         place = int(recorded_at), int(arrival), str(row_id)
-        if not is_id(row_id) or any(abs(number) >= 2**63 for number in place[:2]):
-            raise ValueError("no place in a listing")
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"cursor {cursor!r:.60} is none that a page gave; start without one") from error
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        place = 0, 0, ""
+    if not is_id(place[2]) or any(abs(number) >= 2**63 for number in place[:2]):
+        raise InvalidInput(f"cursor {cursor!r:.60} is none that a page gave; start without one")
     return place

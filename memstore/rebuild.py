@@ -37,9 +37,7 @@ def _rebuild(
     tx: Writer, tokenizer: Tokenizer, layer: Layer, team_id: str, done: int, progress: Progress | None
 ) -> int:
     rows = tx.text_rows(layer, team_id, Ref(0), BATCH_ROWS)
-    if not rows:
-        return done
-    tx.reset_text_index(layer, team_id)
+    tx.reset_text_index(layer, team_id)  # without rows too: what it holds is then left over
     while rows:
         tx.put_text(layer, team_id, [(row.ref, tokenizer.index(row.text)) for row in rows])
         done += len(rows)

@@ -24,6 +24,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ MAX_QUERY_TERMS = 64
 QUERY_HEAD_CHARS = 1_000
 QUERY_TAIL_CHARS = 2_000
 """A longer query is read at its head and its tail: the question stands at one of them."""
-STEMS_REMEMBERED = 100_000
+RUNS_REMEMBERED = 100_000
 NORMALISED_AT_ONCE = 2_000
 MAX_HAN_RUN = 400
 """Longer runs are cut before jieba, whose handling of unknown words is quadratic in the run."""
@@ -57,6 +58,8 @@ _RUNS = re.compile(
     r"|(?P<mark>[^\w\s])",
 )
 _LETTERS_OR_DIGITS = re.compile(r"\d+|[^\W\d]+")
+_MARKS_TO_FTS5 = frozenset(map(chr, (*range(0x19B0, 0x19CA), 0x1CF2, 0x1CF3)))
+"""Letters to Unicode since version 8, and marks in the older tables of FTS5 (New Tai Lue, Vedic)."""
 _ASCII_WORD = re.compile(r"[a-z]+\Z")
 _TRANSLATE_IGNORED = dict.fromkeys([*range(0xFE00, 0xFE10), 0x00AD, 0x034F, *range(0xE0100, 0xE01F0)])
 
@@ -223,7 +226,7 @@ class Tokenizer:
     def __init__(self, cutter: Cutter | None = None) -> None:
         self._cutter = cutter or _default_cutter()
         self._local = threading.local()
-        self._stem_memo: dict[str, str] = {}
+        self._latin_memo: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     @property
     def identity(self) -> str:
@@ -245,8 +248,8 @@ class Tokenizer:
 
     def index(self, text: str) -> IndexTokens:
         """The tokens under which a row is indexed."""
-        normal = normalise(text)
-        return IndexTokens(" ".join(self._words(normal)), " ".join(_literal_tokens(normal)))
+        words, literal = self._scan(normalise(text))
+        return IndexTokens(" ".join(words), " ".join(literal))
 
     def query(self, text: str) -> QueryTokens:
         """The tokens to look for. Any text is legal; blank or punctuation alone gives none."""
@@ -255,26 +258,45 @@ class Tokenizer:
         else:
             whole = True
         normal = normalise(text)
-        words = _ends(dict.fromkeys(self._words(normal)))
-        literal = list(_literal_tokens(normal))
+        words, literal = self._scan(normal)
         phrase, prefix = _phrase(normal, literal) if whole else ((), False)
         alone = frozenset(_spelled(m.group()) for m in _RUNS.finditer(normal) if _stands_alone(m))
-        return QueryTokens(words, _ends(dict.fromkeys(literal)), phrase, prefix, alone)
+        return QueryTokens(_ends(dict.fromkeys(words)), _ends(dict.fromkeys(literal)), phrase, prefix, alone)
 
-    def _words(self, normal: str) -> Iterator[str]:
+    def _scan(self, normal: str) -> tuple[list[str], list[str]]:
+        """The tokens of both columns, in one pass over the runs of one script."""
+        words: list[str] = []
+        literal: list[str] = []
         for match in _RUNS.finditer(normal):
             run, kind = match.group(), match.lastgroup
-            if kind == "han":
-                for start in range(0, len(run), MAX_HAN_RUN):
-                    yield from self._cutter.cut(run[start : start + MAX_HAN_RUN])
+            if kind == "word":
+                of_words, of_literal = self._latin_memo.get(run) or self._latin(run)
+                words += of_words
+                literal += of_literal
+            elif kind == "han":
+                words += self._han_words(run)
+                literal += _bigrams(run)
             elif kind == "unspaced":
-                yield from (_spelled(run[i : i + 2]) for i in range(max(1, len(run) - 1)))
-            elif kind == "emoji":
-                yield _spelled(run)
-            elif kind == "word":
-                yield from self._latin_words(run)
-            elif kind == "mark" and unicodedata.category(run) == "So":
-                yield _spelled(run)
+                bigrams = _bigrams(run)
+                words += bigrams[:-1] or bigrams
+                literal += bigrams
+            elif kind == "emoji" or unicodedata.category(run) == "So":
+                words.append(_spelled(run))
+        return words, literal
+
+    def _han_words(self, run: str) -> Iterator[str]:
+        if len(run) == 1:
+            yield _spelled(run)
+            return
+        for start in range(0, len(run), MAX_HAN_RUN):
+            yield from map(_spelled, self._cutter.cut(run[start : start + MAX_HAN_RUN]))
+
+    def _latin(self, run: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        literal = [piece for part in _LETTERS_OR_DIGITS.findall(run) for piece in _pieces(_spelled(part))]
+        tokens = tuple(self._latin_words(run)), tuple(literal)
+        if len(self._latin_memo) < RUNS_REMEMBERED and len(run) <= MAX_TOKEN_LENGTH:
+            self._latin_memo[run] = tokens
+        return tokens
 
     def _latin_words(self, run: str) -> Iterator[str]:
         joined = run.replace("'", "").replace("’", "")
@@ -285,32 +307,23 @@ class Tokenizer:
         yield from _pieces(_spelled(joined))
         parts = _LETTERS_OR_DIGITS.findall(joined)
         if len(parts) > 1:
-            yield from (self._stem(part) if _ASCII_WORD.match(part) else _spelled(part) for part in parts)
+            for part in parts:
+                yield from [self._stem(part)] if _ASCII_WORD.match(part) else _pieces(_spelled(part))
 
     def _stem(self, word: str) -> str:
-        known = self._stem_memo.get(word)
-        if known is None:
-            stemmer = getattr(self._local, "stemmer", None)
-            if stemmer is None:
-                import Stemmer
+        stemmer = getattr(self._local, "stemmer", None)
+        if stemmer is None:
+            import Stemmer
 
-                stemmer = self._local.stemmer = Stemmer.Stemmer("english")
-            known = stemmer.stemWord(word[:MAX_TOKEN_LENGTH]).replace("'", "")
-            if len(self._stem_memo) < STEMS_REMEMBERED:
-                self._stem_memo[word] = known
-        return known
+            stemmer = self._local.stemmer = Stemmer.Stemmer("english")
+        stem: str = stemmer.stemWord(word[:MAX_TOKEN_LENGTH])
+        return stem.replace("'", "")
 
 
-def _literal_tokens(normal: str) -> Iterator[str]:
-    for match in _RUNS.finditer(normal):
-        run, kind = match.group(), match.lastgroup
-        if kind in ("han", "unspaced"):
-            for i in range(len(run) - 1):
-                yield _spelled(run[i : i + 2])
-            yield _spelled(run[-1])
-        elif kind == "word":
-            for part in _LETTERS_OR_DIGITS.findall(run):
-                yield from _pieces(_spelled(part))
+def _bigrams(run: str) -> list[str]:
+    """Overlapping pairs, and the last character once more alone."""
+    pairs = [*map(add, run, run[1:]), run[-1]]
+    return pairs if _is_spelled(run) else [_spelled(pair) for pair in pairs]
 
 
 def _stands_alone(run: re.Match[str]) -> bool:
@@ -344,7 +357,11 @@ def _pieces(token: str) -> Iterator[str]:
 
 
 def _spelled(token: str) -> str:
-    """The token in letters and digits only."""
-    if token.isalnum():
+    """The token in letters and digits only, and in none that ``unicode61`` takes for marks."""
+    if _is_spelled(token):
         return token
-    return "".join(c if c.isalnum() else f"u{ord(c):x}" for c in token)
+    return "".join(c if c.isalnum() and c not in _MARKS_TO_FTS5 else f"u{ord(c):x}" for c in token)
+
+
+def _is_spelled(token: str) -> bool:
+    return token.isalnum() and _MARKS_TO_FTS5.isdisjoint(token)

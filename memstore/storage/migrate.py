@@ -83,6 +83,8 @@ def statements(sql: str) -> Iterator[str]:
         if apsw.complete(pending):
             yield pending
             pending = ""
+    if pending.strip():  # a comment, or a statement without its semicolon: never dropped in silence
+        yield pending
 
 
 def migrate(

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from memstore.storage.migrate import edited_steps
-from memstore.storage.sqlite import text_index, vector_index
+from memstore.storage.sqlite import keys, text_index, vector_index
 from memstore.storage.sqlite.connection import all_rows, scalar
 from memstore.types import Finding
 
@@ -92,6 +92,28 @@ def _check_text(connection: apsw.Connection, has_tokens: HasTokens) -> list[Find
         )
         if fault:
             findings.append(Finding("text index", "error", f"{name}: {fault}", REINDEX))
+    return [*findings, *_unlisted(connection, has_tokens)]
+
+
+def _unlisted(connection: apsw.Connection, has_tokens: HasTokens) -> list[Finding]:
+    """Layers of a team that hold words and have no index: a search there finds nothing without saying why."""
+    findings = []
+    for layer, table in text_index.ROW_TABLE.items():
+        for team_no, team_id in all_rows(
+            connection,
+            "SELECT team_no, team_id FROM teams WHERE team_no NOT IN (SELECT team_no FROM text_indexes WHERE layer = ?)",
+            (layer,),
+        ):
+            slots = keys.team_range(team_no)
+            rows = all_rows(
+                connection,
+                f"SELECT {text_index.TEXT_COLUMNS[layer]} FROM {table} m"
+                " WHERE m.slot BETWEEN ? AND ? AND m.state <> 'deleted'",
+                (slots.first, slots.last),
+            )
+            if any(has_tokens(text_index.row_text(*columns)) for columns in rows):
+                message = f"the {layer} of team {team_id!r} are in no text index"
+                findings.append(Finding("text index", "error", message, REINDEX))
     return findings
 
 

@@ -1,7 +1,7 @@
 """Row filters as SQL. The only place where conditions, times and metadata become predicates."""
 
-from collections.abc import Iterator
 import sys
+from collections.abc import Iterator
 from typing import Any, assert_never
 
 from memstore.access import All, Condition, In, Is, Not, Some
@@ -112,7 +112,9 @@ def _metadata_sql(column: str, key: str, value: Any) -> Sql:
         test, values = "j.type = ?", ["true" if value else "false"]
     elif isinstance(value, int | float):
         if not abs(value) <= sys.float_info.max:
-            raise InvalidInput(f"metadata {key!r} cannot be compared with NaN, infinity or more than a double holds")
+            raise InvalidInput(
+                f"metadata {key!r} cannot be compared with NaN, infinity or more than a double holds"
+            )
         test, values = (
             "j.type IN ('integer', 'real') AND j.value = ?",
             [value if abs(value) < 2**63 else float(value)],

@@ -1,0 +1,396 @@
+"""The tokenizer: what is found by what."""
+
+import subprocess
+import sys
+import threading
+import unicodedata
+
+import apsw
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from memstore import text as module
+from memstore.text import (
+    MAX_QUERY_TERMS,
+    MAX_TOKEN_LENGTH,
+    NORMALISED_AT_ONCE,
+    Tokenizer,
+    normalise,
+    searchable_text,
+    squeezed,
+    without_empty_text,
+)
+
+TOKENIZER = Tokenizer()
+
+
+def words(text: str) -> list[str]:
+    return TOKENIZER.index(text).words.split()
+
+
+def literal(text: str) -> list[str]:
+    return list(module._literal_tokens(normalise(text)))
+
+
+# --- words ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("会议改到周四下午", ["会议", "改", "到", "周四", "下午"]),
+        ("running runs ran", ["run", "run", "ran"]),
+        ("编译build-x7成功", ["编译", "build", "x7", "x", "7", "成功"]),
+        ("v1.2.3", ["v1", "v", "1", "2", "3"]),
+        ("5GB/s", ["5gb", "5", "gb", "s"]),
+        ("src/app.py", ["src", "app", "py"]),
+        ("snake_case_name", ["snake", "case", "name"]),
+        ("café CAFÉ cafe\u0301", ["cafe", "cafe", "cafe"]),
+        ("ＡＢＣ１２３", ["abc123", "abc", "123"]),
+        ("pass\u200bword", ["password"]),
+        ("soft\u00adhyphen", ["softhyphen"]),
+        ("😂", ["u1f602"]),
+        ("👍🏽", ["u1f44d", "u1f3fd"]),
+        ("3€ ©", ["3", "ua9"]),
+        ("ひらがな", ["ひら", "らが", "がな"]),
+        ("の", ["の"]),
+        ("한국어", ["한국", "국어"]),
+        ("ภาษา", ["ภา", "าษ", "ษา"]),
+        ("...。，！？-—()\"'", []),
+        ("", []),
+        (" \t\n\u3000", []),
+        ("Привет мир", ["привет", "мир"]),
+    ],
+)
+def test_words(text, expected):
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("银行卡", ["银行", "行卡", "卡"]),
+        ("猫", ["猫"]),
+        ("跑完build-x7后", ["跑完", "完", "build", "x", "7", "后"]),
+        ("v1.2.3", ["v", "1", "2", "3"]),
+        ("好，的", ["好", "的"]),
+        ("ひら", ["ひら", "ら"]),
+        ("😂", []),
+    ],
+)
+def test_literal(text, expected):
+    assert literal(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Ｆｕｌｌ　Ｗｉｄｔｈ", "full width"),
+        ("ﬁne", "fine"),
+        (unicodedata.normalize("NFD", "Übergrößenträger"), unicodedata.normalize("NFC", "übergrößenträger")),
+        (unicodedata.normalize("NFD", "한국어"), "한국어"),
+        (unicodedata.normalize("NFD", "がぎ"), "がぎ"),
+        ("zero\u200bwidth\u200d", "zerowidth"),
+        ("\ufeffword", "word"),
+        ("❤️", "❤"),
+        ("ｶﾀｶﾅ", "カタカナ"),
+        ("Ⅷ", "viii"),
+        ("①②", "12"),
+        ("Tiếng Việt", "tieng viet"),
+    ],
+)
+def test_what_looks_the_same_is_the_same(one, other):
+    assert TOKENIZER.index(one) == TOKENIZER.index(other)
+    assert TOKENIZER.query(one) == TOKENIZER.query(other)
+
+
+def test_an_apostrophe_stays_inside_its_word():
+    assert len(words("don't isn’t o'clock")) == 3
+    assert words("don't") == words("don’t") == words("DON'T")
+    assert words("it's") == words("it")
+    assert words("'quoted'") == words("quoted")
+    assert words("rock 'n' roll") == words("rock n roll")
+
+
+def test_normalising_keeps_what_differs():
+    assert normalise("é") == "e"
+    assert normalise("и") != normalise("й")  # accents of Latin letters only
+    assert words("一") != words("二")
+    assert words("貓") != words("猫")
+
+
+# --- every token is found as itself -------------------------------------------------------------------------------
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
+    st.sampled_from(
+        "ab1_-.'’/ 会议周四银の한ภ😂❤️é\u0301ß\u200b\u00adＡ①ﬁİıǅ\U00020000\U00030000〇々\x00\u2028"
+    ),
+    max_size=40,
+)
+
+
+@pytest.fixture(scope="module")
+def fts():
+    connection = apsw.Connection(":memory:")
+    connection.execute(
+        "CREATE VIRTUAL TABLE t USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
+    )
+    yield connection
+    connection.close()
+
+
+def found_as_itself(connection: apsw.Connection, column: str, token: str) -> bool:
+    return bool(connection.execute("SELECT rowid FROM t(?)", (f'{column} : "{token}"',)).fetchall())
+
+
+@given(ANY_TEXT)
+@example("".join(chr(c) for c in range(0x2FF0, 0x3130)))
+@example("𞤀𞤁 𐕰𐕱 Ა Ꭰ ꭰ Ⴀ ⴀ ᲀ ꟊ ß ſ K Å")
+@example("\U00030000\U00031350\U0002ebf0 한글 ᄒ ㄱ")
+@example("x̂ x̄ q̇ ⃠ ҈ a⃝")
+@settings(max_examples=250)
+def test_the_engine_keeps_every_token_whole(fts, text):
+    tokens = TOKENIZER.index(text)
+    fts.execute("DELETE FROM t")
+    fts.execute("INSERT INTO t (words, literal) VALUES (?, ?)", (tokens.words, tokens.literal))
+    for column in ("words", "literal"):
+        emitted = getattr(tokens, column).split()
+        assert all(token.isalnum() for token in emitted)
+        assert all(len(token) <= max(MAX_TOKEN_LENGTH, 2 * 7) for token in emitted)
+        for token in set(emitted):
+            assert found_as_itself(fts, column, token), token
+    # as many positions as tokens: none was cut in two, none was dropped
+    [(sizes,)] = fts.execute("SELECT sz FROM t_docsize").fetchall() or [(b"\x00\x00",)]
+    assert varints(sizes) == [len(tokens.words.split()), len(tokens.literal.split())]
+
+
+def test_the_engine_keeps_every_letter_and_digit_of_unicode(fts):
+    letters = [chr(code) for code in range(0x110000) if chr(code).isalnum()]
+    for start in range(0, len(letters), 2_000):
+        tokens = [token for letter in letters[start : start + 2_000] for token in literal(letter)]
+        fts.execute("DELETE FROM t")
+        fts.execute("INSERT INTO t (words, literal) VALUES ('', ?)", (" ".join(tokens),))
+        [(sizes,)] = fts.execute("SELECT sz FROM t_docsize").fetchall()
+        assert varints(sizes)[1] == len(tokens), hex(ord(letters[start]))
+
+
+def varints(blob: bytes) -> list[int]:
+    """SQLite's variable-length integers, as FTS5 keeps column sizes."""
+    out, value = [], 0
+    for byte in blob:
+        value = value << 7 | byte & 0x7F
+        if not byte & 0x80:
+            out.append(value)
+            value = 0
+    return out
+
+
+@given(ANY_TEXT)
+@settings(max_examples=150)
+def test_a_text_finds_itself(text):
+    """Every token of a short text, asked as a query, is among the tokens that the text is indexed under."""
+    indexed, asked = TOKENIZER.index(text), TOKENIZER.query(text)
+    assert set(asked.words) <= set(indexed.words.split())
+    assert set(asked.literal) <= set(indexed.literal.split())
+    assert bool(asked) == bool(indexed.words or indexed.literal)
+    phrase = list(asked.phrase)
+    held = indexed.literal.split()
+    assert not phrase or any(held[n : n + len(phrase)] == phrase for n in range(len(held)))
+
+
+HAN = st.text(st.sampled_from("会议改到周四下午银行卡的了他们数据库"), min_size=1, max_size=6)
+
+
+@given(HAN, HAN, HAN)
+@settings(max_examples=150)
+def test_the_phrase_of_a_han_query_is_in_every_row_around_it(before, query, after):
+    held = literal(before + query + after)
+    asked = TOKENIZER.query(query)
+    phrase = list(asked.phrase)
+    assert phrase
+    ends = [held[n : n + len(phrase)] for n in range(len(held))]
+    if asked.phrase_prefix:
+        assert any(
+            e[:-1] == phrase[:-1] and e and e[-1].startswith(phrase[-1])
+            for e in ends
+            if len(e) == len(phrase)
+        )
+    else:
+        assert phrase in ends
+
+
+# --- queries ------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_keeps_64_terms_of_its_head_and_tail():
+    numbers = [f"w{n}x" for n in range(300)]
+    asked = TOKENIZER.query(" ".join(numbers))
+    assert len(asked.words) == len(asked.literal) == MAX_QUERY_TERMS == 64
+    assert asked.words[0].startswith("w0")
+    assert "w299x" in asked.words
+    assert "w150x" not in asked.words
+    assert asked.phrase == ()
+
+
+def test_repeated_terms_count_once():
+    asked = TOKENIZER.query("rain " * 500)
+    assert asked.words == ("rain",)
+    assert asked.literal == ("rain",)
+
+
+def test_a_long_query_is_read_at_both_ends_and_has_no_phrase():
+    asked = TOKENIZER.query("alpha " + "filler " * 10_000 + "omega")
+    assert {"alpha", "omega"} <= set(asked.words)
+    assert asked.phrase == ()
+    assert not asked.phrase_prefix
+
+
+@pytest.mark.parametrize(
+    ("query", "phrase", "prefix"),
+    [
+        ("银", ("银",), True),
+        ("行卡", ("行卡",), False),
+        ("银行卡", ("银行", "行卡"), False),
+        ("周四 abc", ("周四", "四", "abc"), True),
+        ("x7", ("x", "7"), True),
+        ("了，他们", ("了", "他们"), False),
+        ("…", (), False),
+    ],
+)
+def test_the_phrase_of_a_query(query, phrase, prefix):
+    asked = TOKENIZER.query(query)
+    assert (asked.phrase, asked.phrase_prefix) == (phrase, prefix)
+
+
+@pytest.mark.parametrize("query", ["", " ", "。，！？", "...", '"', "\x00", "()*^"])
+def test_a_query_of_signs_is_empty(query):
+    assert not TOKENIZER.query(query)
+
+
+def test_a_long_run_of_letters_is_cut_into_pieces():
+    tokens = words("x" * 70 + "1" * 200)
+    assert all(len(token) <= MAX_TOKEN_LENGTH for token in tokens)
+    assert len(words("a" * 10_000)) == 1  # a word of letters keeps its beginning
+    assert TOKENIZER.query("ab1" * 100).words == tuple(dict.fromkeys(words("ab1" * 100)))
+
+
+# --- bounded work -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + "\u0301" * 100_000,
+        "\u0301" * 100_000,
+        ("a" + "\u0301" * 30) * 3_000,
+        "e\u0301" * 50_000,
+        "x" * 100_000,
+    ],
+    ids=["one letter", "no letter", "runs", "pairs", "plain"],
+)
+def test_combining_marks_are_normalised_in_bounded_parts(text):
+    """NFKC sorts a run of marks in quadratic time; parts bound it, and nothing of the text is lost by cutting."""
+    parts = list(module._parts(text))
+    assert "".join(parts) == text
+    assert max(map(len, parts)) <= 2 * NORMALISED_AT_ONCE
+    assert len(parts) <= len(text) // NORMALISED_AT_ONCE + 1
+
+
+def test_parts_are_cut_in_front_of_a_letter():
+    text = "x" * (NORMALISED_AT_ONCE - 1) + "e\u0301" + "y" * 10
+    assert normalise(text) == normalise(unicodedata.normalize("NFC", text))
+    assert words("b" * 10 + " " + "e\u0301" * NORMALISED_AT_ONCE) == words(
+        "b" * 10 + " " + "é" * NORMALISED_AT_ONCE
+    )
+
+
+def test_long_runs_of_han_are_cut_before_the_dictionary():
+    seen: list[int] = []
+
+    class Counting:
+        identity = "counting"
+
+        def cut(self, run):
+            seen.append(len(run))
+            return [run[:2]]
+
+    tokens = Tokenizer(Counting()).index("界" * 5_000)
+    assert max(seen) <= module.MAX_HAN_RUN
+    assert sum(seen) == 5_000
+    assert tokens.literal.count("界界") == 4_999
+
+
+# --- identity, threads, imports -----------------------------------------------------------------------------------
+
+
+def test_the_identity_is_stable_and_names_its_parts():
+    assert Tokenizer().identity == TOKENIZER.identity == Tokenizer().identity
+    for part in ("memstore", "jieba 0.42.1", "snowball", unicodedata.unidata_version):
+        assert part in TOKENIZER.identity
+
+
+def test_the_identity_is_the_same_in_another_process():
+    code = "from memstore.text import Tokenizer; t = Tokenizer(); print(t.identity); print(t.index('会议改到周四下午 running'))"
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)
+    }
+    assert len(runs) == 1
+    assert TOKENIZER.identity.encode() in runs.pop()
+
+
+def test_threads_get_the_same_tokens():
+    texts = [f"会议改到周四下午 running {n} ひらがな" for n in range(40)]
+    expected = [Tokenizer().index(text) for text in texts]
+    shared, wrong = Tokenizer(), []
+
+    def work() -> None:
+        wrong.extend(
+            text for text, tokens in zip(texts, expected, strict=True) if shared.index(text) != tokens
+        )
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "loaded"), [("plain English, ひらがな, 한국어, Привет, 😂", False), ("会议", True)]
+)
+def test_the_dictionary_is_loaded_for_han_only(text, loaded):
+    code = (
+        f"import sys; from memstore.text import Tokenizer; t = Tokenizer(); t.index({text!r}); t.query({text!r}); "
+        f"assert t.warm_up({text!r}) == {loaded}; print('jieba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(loaded)
+
+
+# --- content and helpers ------------------------------------------------------------------------------------------
+
+
+def test_searchable_text_is_the_text_parts_only():
+    blocks = [
+        {"type": "text", "text": "one"},
+        {"type": "image", "source": {"data": "aGk="}},
+        {"type": "tool_result", "content": [{"type": "text", "text": "two"}, {"type": "image"}]},
+        {"type": "tool_use", "input": {"text": "no"}},
+        {"type": "thinking", "thinking": "no"},
+        {"type": "text", "text": ""},
+        "not a block",
+        None,
+    ]
+    assert searchable_text(blocks) == "one\ntwo"
+    assert [searchable_text(other) for other in (None, 5, {}, [], "plain")] == ["", "", "", "", "plain"]
+
+
+def test_without_empty_text():
+    kept = [{"type": "text", "text": "x"}, {"type": "image"}, {"text": ""}]
+    assert without_empty_text([*kept, {"type": "text", "text": ""}, {"type": "text"}]) == kept
+
+
+def test_squeezed_ignores_case_width_and_runs_of_blanks():
+    assert squeezed("  Ａ\u3000B\n\tc ") == "a b c"
