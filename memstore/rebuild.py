@@ -49,7 +49,7 @@ def _rebuild(
 
 @dataclass(slots=True)
 class Collected:
-    """The day files of a fallback, read and sorted out. ``order`` says when each message took its place."""
+    """The day files of a fallback, read and sorted out. ``order`` says when each message was written."""
 
     header: Operation | None = None
     messages: dict[tuple[str, str], MessageRow] = field(default_factory=dict)
@@ -94,18 +94,21 @@ def _sort_out(found: Collected, operation: Operation) -> None:
                 found.duplicates += 1
             else:
                 found.messages[row.team_id, row.id] = row
-                found.order.setdefault((row.team_id, row.id), order)
+                found.order[row.team_id, row.id] = (
+                    order  # lines are adopted in their order, so it stays theirs
+                )
         case "placed":
             key = operation["team_id"], operation["id"]
-            if key not in found.placed or found.order[key] <= order:
+            if key not in found.placed or found.placed[key].get("n", 0) <= number:
                 found.placed[key] = operation
-                found.order[key] = order
         case _:
-            found.others.setdefault(order, operation)
+            if found.others.get(order, operation) != operation:  # no copy: a number was given out twice
+                order = (number, found.lines)
+            found.others[order] = operation
 
 
 def placed_rows(found: Collected) -> list[MessageRow]:
-    """All messages with the positions they hold, in the order in which they took them.
+    """All messages with the positions they hold, in the order in which they were written.
 
     Where two lines claim one position the later keeps it; the other goes to the end of its session, as a message
     that no transaction ever placed.

@@ -82,7 +82,7 @@ class _Call:
             self.vector = check_query(embedder.embed_query(self.text), self.identity.dim)
         except EmbeddingError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001 - a user's model may raise anything; recall never does
+        except BaseException as error:  # noqa: BLE001 - a user's model may raise anything, SystemExit too
             self.error = EmbeddingError(f"the embedder failed: {type(error).__name__}: {error}")
         finally:
             self.done.set()

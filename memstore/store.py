@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from memstore import doctor as checks
 from memstore.asking import check_scope, principal, row_filter
+from memstore.canonical import check_encodable
 from memstore.clock import Clock, SystemClock
 from memstore.config import MAX_LIMIT, Settings, machine_zone_name
 from memstore.embedding import Embedder, resolve
@@ -459,8 +460,11 @@ class MemoryStore:
             if title is not None:
                 if not isinstance(title, str) or not title.strip():
                     raise InvalidInput("a session's title must not be empty")
+                check_encodable(title, "title")
                 change(title=title.strip(), titled_by="caller")
             if pinned is not None:
+                if not isinstance(pinned, bool):
+                    raise InvalidInput(f"pinned must be True or False, not {pinned!r:.60}")
                 change(pinned=int(pinned))
             if created_at is not None:
                 change(created_at=self._instant(created_at))

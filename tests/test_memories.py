@@ -1,5 +1,7 @@
 """Memories by id: versions, validity, listings, and what comes back exactly as it went in."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from conftest import contents, fresh_store, said
 from memstore import MemoryStore, Scope
-from memstore.errors import InvalidInput, InvalidText, InvalidTime, NotFound
+from memstore.errors import InvalidInput, InvalidText, InvalidTime, MemstoreError, NotFound
 from memstore.testing import HashEmbedder, ManualClock
 
 ANA = Scope("acme", "ana", "helper")
@@ -539,3 +541,47 @@ def test_a_store_under_another_clock_reads_the_same(open_store, ana):
     again = open_store(clock=ManualClock(NOON - 400 * DAY))
     assert again.get(ana, made.id) == made
     assert contents(again.recall(ana, "rain")) == ["rain"]
+
+
+# --- many at once -------------------------------------------------------------------------------------------------
+
+
+def in_threads(work) -> list[object]:
+    """What eight threads that start together returned or raised."""
+    start = threading.Barrier(8)
+
+    def run(number: int) -> object:
+        start.wait(30)
+        try:
+            return work(number)
+        except MemstoreError as error:
+            return error
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(run, range(8)))
+
+
+def test_of_eight_updates_of_one_version_one_wins(store, ana):
+    made = store.add(ana, "x")
+    outcomes = in_threads(
+        lambda number: store.update(ana, made.id, content=f"y {number}", expected_version=1)
+    )
+    won = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+    assert len(won) == 1
+    assert all(isinstance(outcome, InvalidInput) for outcome in outcomes if outcome not in won)
+    assert store.history(ana, made.id)[1:] == won
+
+
+def test_eight_updates_make_eight_versions(store, ana):
+    made = store.add(ana, "x")
+    in_threads(lambda number: store.update(ana, made.id, content=f"y {number}"))
+    versions = store.history(ana, made.id)
+    assert [m.version for m in versions] == list(range(1, 10))
+    assert [m.state for m in versions] == ["superseded"] * 8 + ["live"]
+    assert contents(store.recall(ana, "x y")) == [versions[-1].content]
+
+
+def test_one_idempotency_key_from_eight_threads_is_one_memory(store, ana):
+    made = in_threads(lambda number: store.add(ana, f"x {number}", idempotency_key="k"))
+    assert len({memory.id for memory in made}) == 1
+    assert store.count(ana)["memories"] == 1

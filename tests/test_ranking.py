@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -61,9 +62,7 @@ def test_noise_in_the_last_digits_is_a_tie():
     ranks = [{"x": 1, "y": 3}, {"x": 2, "y": 1}, {"x": 3, "y": 2}]
     order = [item for item, _ in fuse_ranks(ranks, tie_break=lambda i: i)]
     assert order == ["x", "y"]
-    assert [item for item, _ in fuse_ranks(ranks[::-1], tie_break=lambda i: i)][
-        0
-    ] == "y"  # the first list decides
+    assert fuse_ranks(ranks[::-1], tie_break=lambda i: i)[0][0] == "y"  # the first list decides
 
 
 def test_several_items_may_share_a_rank():
@@ -81,7 +80,7 @@ def test_scores_are_exact_and_best_comes_first(rankings):
     for item, score in fused:
         assert math.isclose(score, float(expected[item]), rel_tol=1e-14)
     exact = [expected[item] for item, _ in fused]
-    assert all(a >= b or math.isclose(a, b, abs_tol=1e-12) for a, b in zip(exact, exact[1:], strict=False))
+    assert all(a >= b or math.isclose(a, b, abs_tol=1e-12) for a, b in pairwise(exact))
 
 
 @given(RANKINGS, st.randoms(use_true_random=False))

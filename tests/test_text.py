@@ -30,7 +30,7 @@ def words(text: str) -> list[str]:
 
 
 def literal(text: str) -> list[str]:
-    return list(module._literal_tokens(normalise(text)))
+    return TOKENIZER.index(text).literal.split()
 
 
 # --- words ------------------------------------------------------------------------------------------------------
