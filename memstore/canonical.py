@@ -31,7 +31,9 @@ def _dumped(value: Any, what: str, *, sort_keys: bool) -> str:
         text = json.dumps(
             value, ensure_ascii=False, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False
         )
-    except (TypeError, ValueError, RecursionError) as error:
+    except TypeError as error:
+        raise InvalidInput(f"{what} holds what JSON has not (keys must be text): {error}") from error
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{what} cannot be kept as JSON: {error}") from error
     check_encodable(text, what)
     return text

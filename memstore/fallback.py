@@ -118,6 +118,11 @@ class Fallback:
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
 
+    def is_foreign(self, operation: Operation) -> bool:
+        """Whether a line says that its file is another store's."""
+        ours = (self._header or {}).get("store_id")
+        return operation["op"] == "store" and ours is not None and operation.get("store_id") != ours
+
     def append(self, day: str, operations: Sequence[Operation]) -> tuple[int, int]:
         """Append operations in one write, synced when the store is durable; returns (start, end) offsets.
 
@@ -158,6 +163,8 @@ class Fallback:
             with _locked(self.path(day)) as (descriptor, size):
                 if size == end:
                     os.ftruncate(descriptor, start)
+                    if self._durable:
+                        os.fsync(descriptor)  # or the refused line would be back after power loss
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 

@@ -4,13 +4,19 @@ anywhere and resumes where it was."""
 import logging
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from memstore.clock import Clock
-from memstore.embedding import Embedder, check_documents, embeddable
+from memstore.embedding import Embedder, EmbedderIdentity, check_documents, embeddable
 from memstore.errors import EmbedderMismatch, EmbeddingError
-from memstore.storage.base import Generation, Job, Ref, Storage, TextRow, Writer
+from memstore.storage.base import NO_GENERATION, Generation, Job, Ref, Storage, TextRow, Writer
 from memstore.times import to_micros
 from memstore.types import IndexReport, Layer, Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 logger = logging.getLogger("memstore")
 
@@ -19,6 +25,15 @@ LEASE_S = 900
 RETRY_BASE_S = 30
 MAX_ATTEMPTS = 8
 LAYERS: tuple[Layer, ...] = ("messages", "memories")
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """A batch after the model: rows with a usable vector, and why the others have none."""
+
+    refs: list[Ref]
+    vectors: "NDArray[np.float32] | None"
+    reasons: dict[Ref, str]
 
 
 class Indexer:
@@ -41,16 +56,17 @@ class Indexer:
         """
         if self._embedder is None:
             return self._without_embedder()
-        generation = self._active_generation(self._embedder)
+        active = self._active_generation(self._embedder)
         jobs = list(self._claimed_jobs())
         try:
-            report = self.fill(generation, progress)
+            report = self._begun(progress) if active is None else self.fill(active, progress)
         except EmbeddingError as error:
             self._give_up(jobs, error)
             raise
         with self._storage.write() as tx:
             for job in jobs:
                 tx.finish(job)
+            tx.drop_dead("index")
         return report
 
     def change_over(self, progress: Progress | None = None) -> IndexReport:
@@ -62,6 +78,9 @@ class Indexer:
         if self._embedder is None:
             return self._without_embedder()
         identity = self._embedder.identity
+        with self._storage.read() as reader:
+            if reader.generation("active") is None:
+                return self._begun(progress)
         with self._storage.write() as tx:
             active = tx.generation("active")
             if active is None or active.identity == identity:
@@ -78,6 +97,8 @@ class Indexer:
             if target.state == "active":
                 return report
             with self._storage.write() as tx:
+                if report.embedded + report.refused == 0:
+                    tx.requeue(target.number)  # takes out what waits without a row
                 if tx.pending_count(target.number) == 0:  # nothing came in between
                     tx.activate(target.number, self._now())
                     return report
@@ -88,9 +109,9 @@ class Indexer:
         with self._storage.read() as reader:
             total = reader.pending_count(generation.number)
         for layer, rows in self._batches(generation.number):
-            stored, reasons = self._embed(generation, layer, rows)
+            stored, unusable = self._embed(generation, layer, rows)
             embedded += stored
-            refused += len(reasons)
+            refused += unusable
             done += len(rows)
             if progress is not None:
                 progress(done, max(total, done))
@@ -106,20 +127,41 @@ class Indexer:
             logger.warning("%d rows wait for vectors; open the store with an embedder to index them", pending)
         return IndexReport(0, 0, pending, active.number if active else None)
 
-    def _active_generation(self, embedder: Embedder) -> Generation:
-        identity = embedder.identity
+    def _active_generation(self, embedder: Embedder) -> Generation | None:
+        """The generation that answers searches, None before there is one.
+
+        :raises EmbedderMismatch: when it is another model's.
+        """
         with self._storage.read() as reader:
             active = reader.generation("active")
-        if active is None:
-            with self._storage.write() as tx:
-                active = tx.generation("active") or tx.new_generation(identity, "active", self._now())
-        if active.identity != identity:
+        identity = embedder.identity
+        if active is not None and active.identity != identity:
             raise EmbedderMismatch(
                 f"the store's vectors are of {active.identity.model} ({active.identity.revision}, "
                 f"{active.identity.dim} dimensions), the embedder is {identity.model} ({identity.revision}, "
                 f"{identity.dim}); nothing was changed. Run reindex() (memstore reindex) to change over"
             )
         return active
+
+    def _begun(self, progress: Progress | None) -> IndexReport:
+        """Index a store without vectors. Its first generation is made with the first vectors, so that a model that
+        cannot embed leaves nothing behind."""
+        assert self._embedder is not None  # noqa: S101 - callers have checked
+        identity = self._embedder.identity
+        for layer, rows in self._batches(NO_GENERATION):
+            embedded = self._embedded(rows, identity)
+            with self._storage.write() as tx:
+                generation = tx.generation("active") or tx.new_generation(identity, "active", self._now())
+                stored = (
+                    self._keep(tx, generation.number, layer, embedded)
+                    if generation.identity == identity
+                    else 0
+                )
+            rest = self.fill(generation, progress)
+            return replace(
+                rest, embedded=rest.embedded + stored, refused=rest.refused + len(embedded.reasons)
+            )
+        return IndexReport(0, 0, 0, None)
 
     def _batches(self, generation: int) -> Iterator[tuple[Layer, list[TextRow]]]:
         for layer in LAYERS:
@@ -132,29 +174,30 @@ class Indexer:
                 after = rows[-1].ref
                 yield layer, rows
 
-    def _embed(self, generation: Generation, layer: Layer, rows: list[TextRow]) -> tuple[int, dict[Ref, str]]:
-        """Embed one batch outside any transaction, then store it in one."""
-        assert self._embedder is not None  # noqa: S101 - callers have checked
-        reasons: dict[Ref, str] = {}
-        texts: dict[Ref, str] = {}
-        for row in rows:
-            text = embeddable(row.text)
-            if text is None:
-                reasons[row.ref] = "no text to embed"
-            else:
-                texts[row.ref] = text
-        refs = list(texts)
-        if refs:
-            raw = _called(self._embedder, [texts[ref] for ref in refs])
-            vectors, faults = check_documents(raw, len(refs), generation.identity.dim)
-            reasons |= {ref: fault for ref, fault in zip(refs, faults, strict=True) if fault}
-        good = [i for i, ref in enumerate(refs) if ref not in reasons]
+    def _embed(self, generation: Generation, layer: Layer, rows: list[TextRow]) -> tuple[int, int]:
+        """Embed one batch outside any transaction, then store it in one; returns (stored, refused)."""
+        embedded = self._embedded(rows, generation.identity)
         with self._storage.write() as tx:
-            stored = 0
-            if good:
-                stored = tx.put_vectors(generation.number, layer, [refs[i] for i in good], vectors[good])
-            tx.refuse_vectors(generation.number, layer, reasons)
-        return stored, reasons
+            return self._keep(tx, generation.number, layer, embedded), len(embedded.reasons)
+
+    def _embedded(self, rows: list[TextRow], identity: EmbedderIdentity) -> "_Embedded":
+        assert self._embedder is not None  # noqa: S101 - callers have checked
+        found = [(row.ref, embeddable(row.text)) for row in rows]
+        reasons = {ref: "no text to embed" for ref, text in found if text is None}
+        texts = [(ref, text) for ref, text in found if text is not None]
+        if not texts:
+            return _Embedded([], None, reasons)
+        raw = _called(self._embedder, [text for _, text in texts])
+        vectors, faults = check_documents(raw, len(texts), identity.dim)
+        reasons |= {ref: fault for (ref, _), fault in zip(texts, faults, strict=True) if fault}
+        good = [i for i, fault in enumerate(faults) if not fault]
+        return _Embedded([texts[i][0] for i in good], vectors[good], reasons)
+
+    def _keep(self, tx: Writer, generation: int, layer: Layer, embedded: "_Embedded") -> int:
+        tx.refuse_vectors(generation, layer, embedded.reasons)
+        if embedded.vectors is None:
+            return 0
+        return tx.put_vectors(generation, layer, embedded.refs, embedded.vectors)
 
     def _claimed_jobs(self) -> Iterator[Job]:
         token = secrets.token_hex(8)

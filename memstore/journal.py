@@ -54,6 +54,7 @@ class Journal:
                 self._clock.now()
             )  # under the lock: so files follow the order of commits
             operations = self._adopt(tx, [day] if day == self._settled_on else {*self._fallback.days(), day})
+            adopted = len(operations)
             yield tx, operations
             if operations:
                 start, end = self._fallback.append(day, _numbered(tx, operations))
@@ -63,6 +64,8 @@ class Journal:
                     self._fallback.withdraw(day, start, end)
                     raise
         self._settled_on = day
+        if adopted:
+            logger.warning("adopted %d messages of the fallback that no transaction had committed", adopted)
 
     def reconcile(self) -> int:
         """Adopt what any day file holds and the database does not; returns how many messages that were."""
@@ -93,10 +96,6 @@ class Journal:
         tx.set_meta(LAST_NUMBER, str(last))
         for day in marks:
             tx.set_fallback_mark(day, sizes[day])
-        if placed:
-            logger.warning(
-                "adopted %d messages of %s that no transaction had committed", len(placed), ", ".join(marks)
-            )
         return placed
 
     def _beyond(self, day: str, mark: int) -> Iterator[tuple[int, Operation]]:
@@ -105,6 +104,9 @@ class Journal:
                 logger.warning(
                     "fallback %s, byte %d: %s; skipped", self._fallback.path(day), line.end, line.fault
                 )
+            elif self._fallback.is_foreign(line.operation):
+                logger.error("fallback %s is another store's; none of it is taken", self._fallback.path(day))
+                return
             else:
                 yield line.operation.get("n", 0), line.operation
 

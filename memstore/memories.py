@@ -30,6 +30,7 @@ from memstore.types import (
 )
 from memstore.views import memory, stored_message
 
+MAX_CURSOR_NUMBER = 2**41
 DELETE_CHUNK = 500
 """Ids named by one ``delete`` line of the fallback."""
 
@@ -271,7 +272,7 @@ class Memories:
         metadata: Mapping[str, Any] | None,
     ) -> Page[Memory]:
         """See :meth:`memstore.store.MemoryStore.get_all`."""
-        before = _read_cursor(cursor) if cursor is not None else None
+        after = _read_cursor(cursor) if cursor is not None else None
         if limit == 0:
             return Page([], None)
         with self._storage.read() as reader:
@@ -284,10 +285,8 @@ class Memories:
                 include_history=include_history,
                 metadata=metadata,
             )
-            rows = reader.memory_page(where, limit + 1, before)
-        more = len(rows) > limit
-        rows = rows[:limit]
-        return Page([memory(row) for row in rows], _cursor(rows[-1]) if more else None)
+            rows, following = reader.memory_page(where, limit, after)
+        return Page([memory(row) for row in rows], _cursor(following))
 
     def _find(self, reader: Reader, scope: Scope, row_id: str) -> MemoryRow | MessageRow | None:
         if not is_id(row_id):
@@ -396,16 +395,16 @@ def _metadata_json(metadata: Mapping[str, Any] | None) -> str:
     return canonical_json(dict(metadata), "metadata")
 
 
-def _cursor(row: MemoryRow) -> str:
-    return base64.urlsafe_b64encode(json.dumps([row.recorded_at, row.arrival, row.id]).encode()).decode()
+def _cursor(place: tuple[int, int] | None) -> str | None:
+    return None if place is None else base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _read_cursor(cursor: str) -> tuple[int, int, str]:
+def _read_cursor(cursor: str) -> tuple[int, int]:
     try:
-        recorded_at, arrival, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        place = int(recorded_at), int(arrival), str(row_id)
+        own, shared = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        place = int(own), int(shared)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        place = 0, 0, ""
-    if not is_id(place[2]) or any(abs(number) >= 2**63 for number in place[:2]):
+        place = -1, -1
+    if not all(0 <= number < MAX_CURSOR_NUMBER for number in place):
         raise InvalidInput(f"cursor {cursor!r:.60} is none that a page gave; start without one")
     return place

@@ -1,19 +1,26 @@
 """Making anew what is derived: text indexes from rows, and a database from the daily fallback."""
 
+import fcntl
+import logging
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from memstore.errors import StoreExists, StoreMissing
+from memstore.errors import StoreBusy, StoreExists, StoreMissing
 from memstore.fallback import Fallback, Operation, day_files, folder_of, read_lines
 from memstore.journal import LAST_NUMBER, apply_operation, insert_rows, message_row
 from memstore.sessions import message_text
 from memstore.storage.base import MessageRow, Ref, Storage, Writer
 from memstore.text import Tokenizer
 from memstore.types import Layer, Progress, SkippedLine
+
+logger = logging.getLogger("memstore")
 
 BATCH_ROWS = 1_000
 LAYERS: tuple[Layer, ...] = ("messages", "memories")
@@ -201,15 +208,43 @@ def check_target(source: Path, target: Path) -> Path:
             f"{target} exists and is never written over; move it away, or name another file: "
             f"memstore recover --db {source} --out NEW.db"
         )
-    for companion in (Path(f"{target}-wal"), Path(f"{target}-shm")):
-        if companion.exists():  # SQLite would play the lost database's log into the new one
-            raise StoreExists(
-                f"{companion} is left over from a database that was there; move it away together with that "
-                f"database, or name another file: memstore recover --db {source} --out NEW.db"
-            )
     if not day_files(folder_of(source)):
         raise StoreMissing(f"there is no fallback to recover from: {folder_of(source)} holds no day files")
     return target
+
+
+@contextmanager
+def sole_recovery(folder: Path) -> Iterator[None]:
+    """One recovery at a time from one fallback.
+
+    :raises StoreBusy: while another one runs.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreBusy(f"another recovery from {folder} is running; wait for it to end") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def set_log_aside(target: Path) -> None:
+    """Take the write-ahead log of a lost database out of the way of the new one, which SQLite would play it into.
+
+    What it holds is kept under another name; an empty one holds nothing.
+    """
+    wal = Path(f"{target}-wal")
+    if wal.exists() and not target.exists():
+        if wal.stat().st_size:
+            aside = Path(f"{wal}.lost-{wal.stat().st_mtime_ns}")
+            wal.rename(aside)
+            logger.warning("the log of the lost database was set aside as %s", aside)
+        else:
+            wal.unlink()
+    if not target.exists():
+        Path(f"{target}-shm").unlink(missing_ok=True)
 
 
 def copy_fallback(source: Path, target: Path) -> None:

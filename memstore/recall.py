@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("memstore")
 
+MAX_TIMEOUT_S = 86_400
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -141,8 +143,8 @@ class QueryEmbedding:
 def _check_identity(found: EmbedderIdentity, wanted: EmbedderIdentity) -> None:
     if found != wanted:
         raise EmbedderMismatch(
-            f"the store's vectors are of {wanted.model} ({wanted.revision}), the embedder is {found.model} "
-            f"({found.revision}); run reindex() to change over"
+            f"the store's vectors are of {wanted.model} ({wanted.revision}, {wanted.dim} dimensions), the embedder "
+            f"is {found.model} ({found.revision}, {found.dim}); run reindex() to change over"
         )
 
 
@@ -326,7 +328,8 @@ class Recaller:
                 continue
             explanation = None
             if tokens is not None:
-                explanation = self._explanation(reader, asker, question, legs, ref, tokens, rule)
+                own = row.user_id == asker.scope.user_id
+                explanation = self._explanation(reader, asker, question, legs, ref, tokens, rule, own=own)
             hits.append(_hit(row, question.layer, scores[ref], len(hits) + 1, explanation))
         return hits
 
@@ -355,7 +358,11 @@ class Recaller:
         ref: Ref,
         tokens: QueryTokens,
         rule: str,
+        *,
+        own: bool,
     ) -> Explanation:
+        """``own``: the asker owns the row. Raw scores are shown for no others: they carry statistics of rows that
+        the asker may not see."""
         reports: dict[str, LegReport] = {}
         for leg, ranks in legs.ranks.items():
             if ref not in ranks:
@@ -367,7 +374,7 @@ class Recaller:
                 note = "holds the query literally"
             reports[leg] = LegReport(
                 rank=ranks[ref],
-                score=legs.scores[leg].get(ref, 0.0),
+                score=legs.scores[leg].get(ref, 0.0) if own else None,
                 term=self._settings.leg_weight(leg) / (self._settings.rrf_k + ranks[ref]),
                 note=note,
             )
@@ -380,8 +387,8 @@ def _check(question: Question) -> None:
         raise InvalidInput(f"a query is text, not {type(question.query).__name__}")
     if isinstance(question.timeout_s, bool) or not isinstance(question.timeout_s, int | float):
         raise InvalidInput(f"timeout_s must be a number of seconds, not {question.timeout_s!r}")
-    if not question.timeout_s > 0:
-        raise InvalidInput("timeout_s must be positive")
+    if not 0 < question.timeout_s <= MAX_TIMEOUT_S:
+        raise InvalidInput(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S} seconds")
 
 
 def _hit(

@@ -23,6 +23,9 @@ _SOURCE_OF_ROLE: Mapping[str, SourceKind] = {
 }  # fmt: skip
 
 
+SYSTEM_ROLES = ("system", "developer")
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A checked message that has no place in its session yet."""
@@ -142,6 +145,7 @@ class Held:
     checksum: str
     client_id: str | None
     id: str
+    role: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,8 @@ def align(ours: Sequence[Held], theirs: Sequence[Draft]) -> Alignment:
     """Lay a client's whole history on the current branch.
 
     In this order: it holds all of ours and goes on; it is a part of ours; the client cut its beginning, and the
-    longest end of ours begins it; it agrees for a while and then contradicts ours, which is a fork. System
-    messages are laid like any other. Nothing in common: all of it is new.
+    longest end of ours begins it; it agrees for a while and then contradicts ours, which is a fork. Nothing in
+    common: all of it is new.
     """
 
     def same(index: int, other: int) -> bool:
@@ -260,11 +264,13 @@ class _Placing:
         wanted = [d.client_id for d in self._drafts if d.client_id is not None]
         known = self._tx.known_client_ids(*self._of, wanted) if wanted else {}
         ids: list[str | None] = [None] * len(self._drafts)
-        first_new = self._aligned(ids, known) if transcript else 0
+        if transcript:
+            self._align(ids, known)
         rows: list[MessageRow] = []
         restored: list[str] = []
-        for index in range(first_new, len(self._drafts)):
-            drafted = self._drafts[index]
+        for index, drafted in enumerate(self._drafts):
+            if ids[index] is not None:
+                continue
             held = known.get(drafted.client_id) if drafted.client_id is not None else None
             if held is not None:
                 ids[index] = held[0]
@@ -290,21 +296,33 @@ class _Placing:
         if drafted.client_id is not None and drafted.checksum != held_checksum:
             self._conflicts.append(drafted.client_id)
 
-    def _aligned(self, ids: list[str | None], known: Mapping[str, tuple[str, str]]) -> int:
-        """Match the head of the list with ours, fork where it contradicts; returns the first index beyond."""
-        ours = [Held(*row) for row in self._tx.branch_tail(*self._of)]
-        alignment = align(ours, self._drafts)
-        for offset in range(alignment.matched):
-            held, drafted = ours[alignment.start + offset], self._drafts[offset]
-            ids[offset] = held.id
-            if drafted.client_id in known:
-                self._note_conflict(drafted, held.checksum)
-        if alignment.fork_at is not None and self._session is not None:
-            fork, from_pos, to_pos = self._session.last_fork + 1, ours[alignment.fork_at].pos, ours[-1].pos
-            self._tx.fork_session(*self._of, fork, from_pos, to_pos)
-            self._session = replace(self._session, last_fork=fork)
-            self._log_live("fork", fork=fork, from_pos=from_pos, to_pos=to_pos)
-        return alignment.matched
+    def _align(self, ids: list[str | None], known: Mapping[str, tuple[str, str]]) -> None:
+        """Fill in the ids of what is held already, and fork where the list contradicts ours.
+
+        Turns are laid on turns. System messages stand apart: clients put a prompt in front of a cut history, and
+        another one each day. One that the branch holds in these words is known wherever it stands.
+        """
+        branch = [Held(*row) for row in self._tx.branch(*self._of)]
+        prompts = {held.checksum: held.id for held in branch if held.role in SYSTEM_ROLES}
+        ours = [held for held in branch if held.role not in SYSTEM_ROLES]
+        theirs = [i for i, drafted in enumerate(self._drafts) if drafted.row.role not in SYSTEM_ROLES]
+        alignment = align(ours, [self._drafts[i] for i in theirs])
+        for held, index in zip(ours[alignment.start :], theirs[: alignment.matched], strict=False):
+            ids[index] = held.id
+            if self._drafts[index].client_id in known:
+                self._note_conflict(self._drafts[index], held.checksum)
+        for index, drafted in enumerate(self._drafts):
+            if drafted.row.role in SYSTEM_ROLES and drafted.client_id is None:
+                ids[index] = prompts.get(drafted.checksum)
+        if alignment.fork_at is not None:
+            self._fork(ours[alignment.fork_at].pos, branch[-1].pos)
+
+    def _fork(self, from_pos: int, to_pos: int) -> None:
+        assert self._session is not None  # noqa: S101 - only what is there can be contradicted
+        fork = self._session.last_fork + 1
+        self._tx.fork_session(*self._of, fork, from_pos, to_pos)
+        self._session = replace(self._session, last_fork=fork)
+        self._log_live("fork", fork=fork, from_pos=from_pos, to_pos=to_pos)
 
     def _restore(self, ids: list[str]) -> None:
         self._tx.restore_messages(*self._of, ids)

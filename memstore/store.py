@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -16,13 +16,24 @@ from memstore.canonical import check_encodable
 from memstore.clock import Clock, SystemClock
 from memstore.config import MAX_LIMIT, Settings, machine_zone_name
 from memstore.embedding import Embedder, resolve
-from memstore.errors import ConfigError, InvalidInput, NotFound, StoreExists, StoreMissing
+from memstore.errors import (
+    ConfigError,
+    FallbackError,
+    InvalidInput,
+    NotFound,
+    StoreBusy,
+    StoreExists,
+    StoreFull,
+    StoreMissing,
+    StoreReadOnly,
+)
 from memstore.fallback import Fallback, folder_of, holds_lines
 from memstore.ids import new_id
 from memstore.index import Indexer
 from memstore.journal import Journal, session_operation
 from memstore.memories import Memories
 from memstore.rebuild import (
+    Collected,
     check_target,
     collect,
     copy_fallback,
@@ -30,6 +41,8 @@ from memstore.rebuild import (
     header,
     marks,
     rebuild_text_indexes,
+    set_log_aside,
+    sole_recovery,
 )
 from memstore.recall import QueryEmbedding, Question, Recaller
 from memstore.record import Recorder
@@ -94,7 +107,7 @@ class MemoryStore:
         self.settings = settings or Settings()
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
-        self.path = Path(path).resolve()  # one fallback folder whatever name the file is opened by
+        self.path = _checked_path(path)
         self._tokenizer = Tokenizer()
         if not self.path.exists():
             if holds_lines(self.path):
@@ -111,10 +124,19 @@ class MemoryStore:
         )
         try:
             self._assemble()
-            self.adopted = self._journal.reconcile()
+            self.adopted = self._reconcile()
         except BaseException:
             self._storage.close()
             raise
+
+    def _reconcile(self) -> int:
+        """Adopt what the fallback holds and the database does not; returns how many messages. Where nothing can be
+        written now, reading goes on without them, and the next write tries again."""
+        try:
+            return self._journal.reconcile()
+        except (FallbackError, StoreFull, StoreReadOnly, StoreBusy) as error:
+            logger.warning("lines of the fallback are not in the database yet: %s", error)
+            return 0
 
     def _create(self, path: Path) -> None:
         name = self.settings.timezone or machine_zone_name()
@@ -573,33 +595,12 @@ class MemoryStore:
 
         :raises StoreExists: when the target is taken. :raises StoreMissing: when there is nothing to recover from.
         """
-        source = Path(path).resolve()
-        target = check_target(source, Path(out).resolve() if out is not None else source)
-        found = collect(folder_of(source))
+        source = _checked_path(path)
+        target = check_target(source, _checked_path(out) if out is not None else source)
         settings = settings or Settings()
-        zone_name = (found.header or {}).get("timezone") or settings.timezone or machine_zone_name()
-        building = target.parent / f".{target.name}.recovering"
-        building.unlink(missing_ok=True)
-        SqliteStorage.create(building)
-        try:
-            storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
-            tokenizer = Tokenizer()
-            try:
-                with storage.write() as tx:
-                    tx.set_meta(
-                        "store_id", (found.header or {}).get("store_id") or new_id(SystemClock().now())
-                    )
-                    tx.set_meta("timezone", zone_name)
-                    tx.set_meta("tokenizer", tokenizer.identity)
-                messages, sessions = fill_from(storage, tokenizer, found, progress)
-                copy_fallback(source, target)
-                with storage.write() as tx:
-                    marks(tx, Fallback(target, zone(zone_name), durable=True))
-            finally:
-                storage.close()
-            SqliteStorage.publish(building, target)
-        finally:
-            building.unlink(missing_ok=True)
+        with sole_recovery(folder_of(source)):
+            found = collect(folder_of(source))
+            messages, sessions = cls._rebuild(source, target, found, settings, progress)
         return RecoverReport(
             path=str(target),
             files=len(found.sizes),
@@ -609,6 +610,39 @@ class MemoryStore:
             duplicates=found.duplicates,
             skipped=tuple(found.skipped),
         )
+
+    @staticmethod
+    def _rebuild(
+        source: Path, target: Path, found: Collected, settings: Settings, progress: Progress | None
+    ) -> tuple[int, int]:
+        """Build beside the target, and give it the target's name when it is complete."""
+        known = found.header or {}
+        zone_name = known.get("timezone") or settings.timezone or machine_zone_name()
+        building = target.parent / f".{target.name}.recovering"
+        leftovers = (building, Path(f"{building}-wal"), Path(f"{building}-shm"))
+        for leftover in leftovers:  # of a recovery that was killed
+            leftover.unlink(missing_ok=True)
+        SqliteStorage.create(building)
+        try:
+            storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
+            tokenizer = Tokenizer()
+            try:
+                with storage.write() as tx:
+                    tx.set_meta("store_id", known.get("store_id") or new_id(SystemClock().now()))
+                    tx.set_meta("timezone", zone_name)
+                    tx.set_meta("tokenizer", tokenizer.identity)
+                counted = fill_from(storage, tokenizer, found, progress)
+                copy_fallback(source, target)
+                with storage.write() as tx:
+                    marks(tx, Fallback(target, zone(zone_name), durable=True))
+            finally:
+                storage.close()
+            set_log_aside(target)
+            SqliteStorage.publish(building, target)
+        finally:
+            for leftover in leftovers:
+                leftover.unlink(missing_ok=True)
+        return counted
 
     def scoped(self, scope: Scope) -> "ScopedStore":
         """The same verbs without the scope argument."""
@@ -625,6 +659,26 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checked_path(path: str | PathLike[str]) -> Path:
+    """The real path of a database file: one fallback folder whatever name the file is opened by.
+
+    :raises InvalidInput: for what names no file.
+    """
+    if not isinstance(path, str | PathLike):
+        raise InvalidInput(f"the path of a store is text or a path, not {type(path).__name__}")
+    name = fspath(path)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidInput(f"{name!r:.60} names no file")
+    if name == ":memory:" or name.startswith("file:"):
+        raise InvalidInput(
+            f"{name!r:.60} is no path: a store is a file on disk; in tests use a temporary folder"
+        )
+    try:
+        return Path(name).resolve()
+    except (OSError, RuntimeError) as error:
+        raise InvalidInput(f"{name!r:.60} names no file: {error}") from error
 
 
 P = ParamSpec("P")

@@ -35,7 +35,7 @@ MAX_QUERY_TERMS = 64
 QUERY_HEAD_CHARS = 1_000
 QUERY_TAIL_CHARS = 2_000
 """A longer query is read at its head and its tail: the question stands at one of them."""
-RUNS_REMEMBERED = 100_000
+RUNS_REMEMBERED = 10_000
 NORMALISED_AT_ONCE = 2_000
 MAX_HAN_RUN = 400
 """Longer runs are cut before jieba, whose handling of unknown words is quadratic in the run."""
@@ -294,7 +294,11 @@ class Tokenizer:
     def _latin(self, run: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         literal = [piece for part in _LETTERS_OR_DIGITS.findall(run) for piece in _pieces(_spelled(part))]
         tokens = tuple(self._latin_words(run)), tuple(literal)
-        if len(self._latin_memo) < RUNS_REMEMBERED and len(run) <= MAX_TOKEN_LENGTH:
+        if (
+            len(self._latin_memo) < RUNS_REMEMBERED
+            and _ASCII_WORD.match(run)
+            and len(run) <= MAX_TOKEN_LENGTH
+        ):
             self._latin_memo[run] = tokens
         return tokens
 

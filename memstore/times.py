@@ -15,6 +15,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _SHOWN_CHARS = 60
 _UNITS = ((1e11, 1), (1e14, 10**3), (1e17, 10**6))
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?\Z", re.ASCII)
+_BASIC_DATE = re.compile(r"(19|20)\d{6}\Z", re.ASCII)  # as a number of seconds it would be in 1970
 _DATE_ONLY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 
 
@@ -36,7 +37,7 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
 
     * aware datetime, or ISO 8601 text with ``Z`` or an offset: that instant;
     * naive datetime, or text without an offset: wall time in ``default_zone``;
-    * a date alone: midnight in ``default_zone``;
+    * a date alone, with or without hyphens: midnight in ``default_zone``;
     * a number, or text that is one: seconds, milliseconds, microseconds or nanoseconds since 1970, told apart
       by magnitude (below 1e11, 1e14, 1e17; 1e11 seconds is the year 5138).
 
@@ -51,7 +52,7 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
         return _from_number(value), None
     if isinstance(value, str):
         text = value.strip()
-        if _NUMBER.match(text):
+        if _NUMBER.match(text) and not _BASIC_DATE.match(text):
             return _from_number(float(text) if "." in text else int(text[:32])), None
         try:
             parsed = datetime.fromisoformat(text)
@@ -59,7 +60,7 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
             raise InvalidTime(
                 f"{_shown(value)} is not a time; write ISO 8601 like 2026-03-01T08:00:00+08:00"
             ) from error
-        if _DATE_ONLY.match(text):
+        if _DATE_ONLY.match(text) or _BASIC_DATE.match(text):
             parsed = datetime.combine(parsed.date(), time())
         return _from_datetime(parsed, default_zone)
     raise InvalidTime(
@@ -85,7 +86,7 @@ def _offset(value: datetime) -> str:
 
 
 def _from_number(value: float) -> datetime:
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise InvalidTime(f"{value!r} is not a time")
     size = abs(value)
     per_second = next((unit for bound, unit in _UNITS if size < bound), 10**9)

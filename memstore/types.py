@@ -206,10 +206,11 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class LegReport:
-    """How a hit stood in one leg. ``score`` is the leg's own and never comparable with another leg's."""
+    """How a hit stood in one leg. ``score`` is the leg's own and never comparable with another leg's; None for a
+    row that another user shared."""
 
     rank: int
-    score: float
+    score: float | None
     term: float
     note: str | None = None
 

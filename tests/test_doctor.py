@@ -251,7 +251,6 @@ def test_damage_of_an_index_is_found_and_mended(store, damage, layer, reopened):
         assert answers(again) == wanted
 
 
-@pytest.mark.xfail(strict=True, reason="reset_text_index() cannot drop an FTS5 table that cannot be opened")
 def test_an_index_without_its_settings_is_found_and_mended(store):
     wanted = answers(store)
     the_settings_table_dropped(store, "messages")
@@ -283,7 +282,6 @@ def test_an_index_that_is_not_listed_is_mended(store):
     assert answers(store) == wanted
 
 
-@pytest.mark.xfail(strict=True, reason="requeue() leaves entries of pending_vectors whose row is not there")
 def test_a_waiting_list_with_entries_of_no_row_is_mended(store):
     run(store, "INSERT INTO pending_vectors (generation, layer, slot) VALUES (1, 'messages', 99)")
     store.reindex()
@@ -429,7 +427,6 @@ def test_a_job_that_gave_up_is_shown(tmp_path):
         assert "the model server is down" in found[0].message
 
 
-@pytest.mark.xfail(strict=True, reason="index() leaves a dead job although it did that job's work")
 def test_a_job_that_gave_up_is_gone_once_its_work_is_done(tmp_path):
     clock = ManualClock(START)
     with MemoryStore(tmp_path / "store.db", HashEmbedder(8), clock) as store:

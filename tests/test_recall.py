@@ -658,6 +658,27 @@ def test_a_deleted_row_is_in_no_index(open_store, ana):
     assert contents(store.search_messages(ana, "rain")) == []
 
 
+def test_a_row_deleted_while_it_is_embedded_gets_no_vector(open_store, ana):
+    class Meanwhile(HashEmbedder):
+        """Somebody deletes rows while the model is at work."""
+
+        def embed_documents(self, texts):
+            for row_id in doomed:
+                store.delete(ana, row_id)
+            doomed.clear()
+            return super().embed_documents(texts)
+
+    store = open_store(embedder=Meanwhile(dim=8))
+    kept = store.add(ana, "rain that stays")
+    doomed = [store.add(ana, "rain that goes").id, *store.record(ana, said("rain that goes"), "chat").ids]
+    store.index()
+    assert [hit.id for hit in store.recall(ana, "rain", 5)] == [kept.id]
+    with store._storage.read() as reader:
+        assert reader._rows("SELECT slot FROM vectors_1_messages") == []
+        assert len(reader._rows("SELECT slot FROM vectors_1_memories")) == 1
+    assert store.doctor().ok, store.doctor().findings
+
+
 # --- order --------------------------------------------------------------------------------------------------
 
 

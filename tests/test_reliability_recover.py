@@ -77,7 +77,7 @@ def test_five_thousand_rows_come_back_identical(tmp_path):
     wanted = play(path, seed=1, steps=3_700)
     assert len(wanted["messages"]) > 5_000
     assert len(day_files(folder_of(path))) > 3
-    for column, values in {"branch": 20, "hidden": 2, "live": 2, "state": 2, "zone": 3}.items():
+    for column, values in {"branch": 20, "hidden": 2, "live": 2, "state": 2, "zone": 2}.items():
         assert len({row[column] for row in wanted["messages"]}) >= values, column
     assert {row["titled_by"] for row in wanted["sessions"]} >= {"caller", "first_message"}
     lines = sum(file.read_bytes().count(b"\n") for file in day_files(folder_of(path)))
@@ -474,9 +474,6 @@ def test_copies_under_other_names_are_no_day_files(tmp_path):
 # --- recover itself cut short -----------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="recover() leaves and does not clear its building file's -wal and -shm"
-)
 def test_a_recovery_that_is_killed_leaves_nothing_at_the_target_and_the_next_one_works(tmp_path):
     path = tmp_path / "store.db"
     wanted = play(path, seed=11, steps=1_000)

@@ -362,7 +362,7 @@ def test_other_arguments_are_no_sql_either(injectable, text):
             found = call()
         except InvalidInput:
             continue
-        assert not found or text.strip().isdigit()
+        assert set(contents(found or [])) <= {"rain of ana", "more rain of ana"}
 
 
 @pytest.mark.parametrize(
@@ -700,3 +700,14 @@ def test_scores_are_bit_identical_after_a_thousand_foreign_rows(open_store, ana)
     store.index()
     assert before
     assert answers(store, ana, ["rain 雨", "周四下午 coffee berlin", "running"]) == before
+
+
+def test_raw_scores_are_shown_to_the_owner_of_a_row_only(tmp_path):
+    owner, mate = Scope("acme", "ann", "writer"), Scope("acme", "bob", "writer")
+    with fresh_store(tmp_path / "m.db") as store:
+        store.add(owner, "the lighthouse opens on Friday", visibility="team")
+        seen_by_owner = store.recall(owner, "lighthouse", explain=True)[0].explanation.legs["text"]
+        seen_by_mate = store.recall(mate, "lighthouse", explain=True)[0].explanation.legs["text"]
+    assert seen_by_owner.score is not None
+    assert seen_by_mate.score is None
+    assert (seen_by_owner.rank, seen_by_owner.term) == (seen_by_mate.rank, seen_by_mate.term)

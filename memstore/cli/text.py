@@ -86,7 +86,8 @@ def _explanation(hit: Hit) -> None:
         return
     for leg, report in hit.explanation.legs.items():
         note = f"; {report.note}" if report.note else ""
-        _lines(f"{leg}: rank {report.rank}, score {report.score:.4f}, adds {report.term:.4f}{note}")
+        score = "" if report.score is None else f", score {report.score:.4f}"
+        _lines(f"{leg}: rank {report.rank}{score}, adds {report.term:.4f}{note}")
     if hit.explanation.tokens:
         _lines(f"matched: {', '.join(hit.explanation.tokens)}")
     _lines(f"visible: {hit.explanation.visible_by}")

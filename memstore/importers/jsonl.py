@@ -35,8 +35,8 @@ def import_jsonl(
     skipped.
 
     A session without colons is a chat id. Lines without a session go to a chat named after the file's first
-    message (``import-…``): files that begin with the very same message, time and id share it, so pass
-    ``session`` for those.
+    message (``import-…``), which moving the file does not change. Where that message has no time the file's
+    name counts too: two talks that both begin with "hello" stay two.
 
     :param session: the session of all lines, whatever they say.
     :param progress: called with the bytes done and the bytes of all files.
@@ -46,7 +46,7 @@ def import_jsonl(
     files = _files(Path(path))
     intake = Intake(store, files, progress)
     for file in files:
-        intake.file(file, _Placing(given).place)
+        intake.file(file, _Placing(given, file.name).place)
     return intake.report()
 
 
@@ -97,14 +97,16 @@ def _key(session: str, agent_id: str | None) -> SessionKey:
 class _Placing:
     """Where the lines of one file go."""
 
-    def __init__(self, given: _Given) -> None:
+    def __init__(self, given: _Given, file_name: str) -> None:
         self._given = given
+        self._file_name = file_name
         self._unnamed_chat: str | None = None
 
     def place(self, turn: Turn) -> Placed:
         given = self._given
         if self._unnamed_chat is None:
-            self._unnamed_chat = f"import-{turn.digest(turn.id or '')[:12]}"
+            place = "" if turn.time is not None else self._file_name
+            self._unnamed_chat = f"import-{turn.digest(turn.id or '', place)[:12]}"
         team_id = _agreed("team", given.team_id, turn.team_id) or DEFAULT_TEAM
         user_id = _agreed("user", given.user_id, turn.user_id)
         if user_id is None:

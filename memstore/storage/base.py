@@ -23,6 +23,10 @@ Ref = NewType("Ref", int)
 """A backend's handle of a recallable row; larger is not newer, and it may change when a row is shared."""
 
 
+NO_GENERATION = 0
+"""Rows wait under this number until the store has its first embedding generation."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageRow:
     """A message as it is kept: JSON as text, times in microseconds. Also the body of a fallback line."""
@@ -259,8 +263,8 @@ class Reader(Protocol):
         """In the order of the session; ``last``: only that many from its end."""
         ...
 
-    def branch_tail(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str]]:
-        """(pos, checksum, client_id, id) of the current branch, in order."""
+    def branch(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str, str]]:
+        """(pos, checksum, client_id, id, role) of the current branch, in order."""
         ...
 
     def known_client_ids(
@@ -270,9 +274,10 @@ class Reader(Protocol):
         ...
 
     def memory_page(
-        self, where: RowFilter, limit: int, before: tuple[int, int, str] | None
-    ) -> list[MemoryRow]:
-        """Newest first by (recorded_at, arrival, id), after the row that ``before`` names."""
+        self, where: RowFilter, limit: int, after: tuple[int, int] | None
+    ) -> tuple[list[MemoryRow], tuple[int, int] | None]:
+        """Newest first: the asker's own by arrival, whatever the clock did, merged with what others share by the
+        time of recording. Also where the next page begins, None after the last."""
         ...
 
     def owned_ids(
@@ -373,6 +378,10 @@ class Writer(Reader, Protocol):
 
     def finish(self, job: Job) -> None: ...
 
+    def drop_dead(self, kind: str) -> None:
+        """Forget jobs that gave up, once their work was done otherwise."""
+        ...
+
     def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None: ...
 
     def new_generation(
@@ -404,7 +413,7 @@ class Writer(Reader, Protocol):
     def set_fallback_mark(self, day: str, applied_bytes: int) -> None: ...
 
     def reset_text_index(self, layer: Layer, team_id: str) -> None:
-        """Drop and make anew a team's text index, empty."""
+        """Drop a team's text index; writing to it makes it anew."""
         ...
 
     def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:

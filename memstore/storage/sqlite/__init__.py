@@ -57,7 +57,9 @@ class SqliteStorage:
         if not folder.is_dir():
             raise StoreIO(f"the folder {folder} does not exist; make it first")
         wal = Path(f"{path}-wal")
-        if wal.exists() and not path.exists():  # asked in this order: another process may be making both
+        if (
+            not path.exists() and wal.exists() and wal.stat().st_size
+        ):  # asked in this order: another process may be making both
             raise StoreUnsound(
                 f"{path} is missing, but its write-ahead log {wal} is there and may hold what was written last; "
                 f"put the database back beside it, or move {wal} and {path}-shm away"

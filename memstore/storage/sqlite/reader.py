@@ -1,6 +1,5 @@
 """Reads on one snapshot of the SQLite file."""
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 
 PROGRESS_STEPS = 2_000
 """Virtual-machine steps between two looks at the deadline: well under a millisecond."""
+
+_NEWEST = 2**40
+"""Above every arrival and slot number that a page can begin at."""
 
 MESSAGE_COLUMNS = column_names(MessageRow)
 MEMORY_COLUMNS = column_names(MemoryRow)
@@ -207,23 +209,47 @@ class SqliteReader:
         return [MemoryRow(*row) for row in rows]
 
     def memory_page(
-        self, where: RowFilter, limit: int, before: tuple[int, int, str] | None
-    ) -> list[MemoryRow]:
+        self, where: RowFilter, limit: int, after: tuple[int, int] | None
+    ) -> tuple[list[MemoryRow], tuple[int, int] | None]:
         predicate, bindings = filter_sql(where, "memories", "m")
-        if before is not None:
-            predicate += " AND (m.recorded_at, m.arrival, m.id) < (?, ?, ?)"
-            bindings.extend(before)
-        pages = []
-        for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
+        last_own, last_shared = after or (_NEWEST, _NEWEST)
+        own = self._rows(
+            f"SELECT m.arrival, {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND m.user_id = ?"
+            f" AND m.arrival < ? AND {predicate} ORDER BY m.arrival DESC LIMIT ?",
+            (where.team_id, where.user_id, last_own, *bindings, limit + 1),
+        )
+        shared: list[Any] = []
+        for owner in self._shared_owner_nos(where):
             slots = keys.owner_range(owner)
-            rows = self._rows(
-                f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.slot BETWEEN ? AND ? AND {predicate}"
-                " ORDER BY m.recorded_at DESC, m.arrival DESC, m.id DESC LIMIT ?",
-                (slots.first, slots.last, *bindings, limit),
+            shared += self._rows(
+                f"SELECT m.slot & ?, {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.slot BETWEEN ? AND ?"
+                f" AND m.user_id <> ? AND {predicate} ORDER BY m.slot DESC LIMIT ?",
+                (
+                    keys.MAX_NUMBER,
+                    slots.first,
+                    min(slots.last, slots.first + last_shared - 1),
+                    where.user_id,
+                    *bindings,
+                    limit + 1,
+                ),
             )
-            pages.append([MemoryRow(*row) for row in rows])
-        merged = heapq.merge(*pages, key=lambda r: (r.recorded_at, r.arrival, r.id), reverse=True)
-        return [row for row, _ in zip(merged, range(limit), strict=False)]
+        page: list[MemoryRow] = []
+        recorded_at = MEMORY_COLUMNS.index("recorded_at") + 1
+        while (own or shared) and len(page) < limit:
+            if own and (not shared or own[0][recorded_at] >= shared[0][recorded_at]):
+                last_own, *row = own.pop(0)
+            else:
+                last_shared, *row = shared.pop(0)
+            page.append(MemoryRow(*row))
+        return page, (last_own, last_shared) if own or shared else None
+
+    def _shared_owner_nos(self, where: RowFilter) -> list[int]:
+        if not where.shared:
+            return []
+        rows = self._rows(
+            "SELECT owner_no FROM owners WHERE team_id = ? AND user_id IS NULL", (where.team_id,)
+        )
+        return [owner for (owner,) in rows]
 
     def owned_ids(
         self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None
@@ -286,9 +312,9 @@ class SqliteReader:
         )
         return [MessageRow(*row) for row in reversed(rows)]
 
-    def branch_tail(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str]]:
+    def branch(self, team_id: str, user_id: str, session: str) -> list[tuple[int, str, str | None, str, str]]:
         return self._rows(
-            "SELECT pos, checksum, client_id, id FROM messages"
+            "SELECT pos, checksum, client_id, id, role FROM messages"
             " WHERE team_id = ? AND user_id = ? AND session = ? AND branch = 0 AND hidden = 0 ORDER BY pos",
             (team_id, user_id, session),
         )

@@ -27,6 +27,17 @@ PHRASE_ROWS_SEEN = 5_000
 """How many rows with the query's tokens in sequence are looked at for a literal match."""
 
 
+_SHADOWS = (
+    "CREATE TABLE IF NOT EXISTS {name}_data (id INTEGER PRIMARY KEY, block BLOB)",
+    "CREATE TABLE IF NOT EXISTS {name}_idx (segid, term, pgno, PRIMARY KEY (segid, term)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS {name}_content (id INTEGER PRIMARY KEY, c0, c1)",
+    "CREATE TABLE IF NOT EXISTS {name}_docsize (id INTEGER PRIMARY KEY, sz BLOB)",
+    "CREATE TABLE IF NOT EXISTS {name}_config (k PRIMARY KEY, v) WITHOUT ROWID",
+    "INSERT OR IGNORE INTO {name}_config (k, v) VALUES ('version', 4)",
+)
+"""The tables behind an FTS5 table of format 4, as FTS5 makes them; with all there, it can be dropped."""
+
+
 def table_name(layer: Layer, team_no: int) -> str:
     return f"text_{layer}_{team_no}"
 
@@ -48,6 +59,17 @@ def create(connection: apsw.Connection, layer: Layer, team_no: int) -> None:
         "INSERT OR IGNORE INTO text_indexes (table_name, team_no, layer) VALUES (?, ?, ?)",
         (name, team_no, layer),
     ).fetchall()
+
+
+def drop(connection: apsw.Connection, name: str) -> None:
+    """Drop the table, also one that FTS5 cannot open any more because a table behind it is gone."""
+    try:
+        connection.execute(f"DROP TABLE IF EXISTS {name}").fetchall()
+    except apsw.Error:
+        for statement in _SHADOWS:
+            connection.execute(statement.format(name=name)).fetchall()
+        connection.execute(f"DROP TABLE IF EXISTS {name}").fetchall()
+    connection.execute("DELETE FROM text_indexes WHERE table_name = ?", (name,)).fetchall()
 
 
 def insert(connection: apsw.Connection, name: str, rows: Sequence[tuple[int, IndexTokens]]) -> None:

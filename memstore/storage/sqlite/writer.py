@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memstore.canonical import canonical_json
 from memstore.embedding import EmbedderIdentity
-from memstore.storage.base import Generation, Job, Membership, MemoryRow, MessageRow, Ref, SessionRow
+from memstore.storage.base import (
+    NO_GENERATION,
+    Generation,
+    Job,
+    Membership,
+    MemoryRow,
+    MessageRow,
+    Ref,
+    SessionRow,
+)
 from memstore.storage.sqlite import keys, text_index, vector_index
 from memstore.storage.sqlite.reader import MESSAGE_COLUMNS, SESSION_COLUMNS, SqliteReader, slot_list
 from memstore.text import IndexTokens
@@ -16,9 +25,6 @@ from memstore.types import Layer
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-NO_GENERATION = 0
-"""Rows wait under this number until the store has its first embedding generation."""
 
 _VERSION_COLUMNS = (
     "arrival", "id", "version", "team_id", "user_id", "agent_id", "task_id", "visibility", "state", "kind",
@@ -335,6 +341,9 @@ class SqliteWriter(SqliteReader):
     def finish(self, job: Job) -> None:
         self._run("DELETE FROM jobs WHERE job_no = ? AND lease_token = ?", (job.job_no, job.lease_token))
 
+    def drop_dead(self, kind: str) -> None:
+        self._run("DELETE FROM jobs WHERE kind = ? AND state = 'dead'", (kind,))
+
     def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None:
         if not dead:  # a younger queued twin takes over
             self._run(
@@ -406,6 +415,11 @@ class SqliteWriter(SqliteReader):
                 f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')"
             )
             self._run(
+                "DELETE FROM pending_vectors WHERE generation = ? AND layer = ? AND slot NOT IN"
+                f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')",
+                (generation, layer),
+            )
+            self._run(
                 "UPDATE pending_vectors SET refused = NULL WHERE generation = ? AND layer = ?",
                 (generation, layer),
             )
@@ -438,8 +452,8 @@ class SqliteWriter(SqliteReader):
 
     def reset_text_index(self, layer: Layer, team_id: str) -> None:
         team_no = int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
-        self._run(f"DROP TABLE IF EXISTS {text_index.table_name(layer, team_no)}")
-        text_index.create(self._connection, layer, team_no)
+        text_index.drop(self._connection, text_index.table_name(layer, team_no))
+        self._text_tables.pop((layer, team_id), None)
 
     def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
         name = self._text_table_for_writing(layer, team_id)
