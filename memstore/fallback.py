@@ -188,9 +188,12 @@ def folder_of(database: Path) -> Path:
 
 def day_files(folder: Path) -> list[Path]:
     """The day files of a folder, oldest first."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _DAY_FILE.match(path.name) and path.is_file())
+    try:
+        if not folder.is_dir():
+            return []
+        return sorted(path for path in folder.iterdir() if _DAY_FILE.match(path.name) and path.is_file())
+    except PermissionError as error:
+        raise FallbackError(f"{folder} cannot be read: check its owner and mode") from error
 
 
 def holds_lines(database: Path) -> bool:

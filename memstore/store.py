@@ -26,6 +26,7 @@ from memstore.errors import (
     StoreFull,
     StoreMissing,
     StoreReadOnly,
+    StoreUnsound,
 )
 from memstore.fallback import Fallback, folder_of, holds_lines
 from memstore.ids import new_id
@@ -139,15 +140,15 @@ class MemoryStore:
             return 0
 
     def _create(self, path: Path) -> None:
-        name = self.settings.timezone or machine_zone_name()
-        zone(name)
+        zone_name = self.settings.timezone or machine_zone_name()
+        zone(zone_name)
         try:
-            SqliteStorage.create(path)
+            SqliteStorage.create(path, _new_meta(new_id(self._clock.now()), zone_name, self._tokenizer))
         except StoreExists:
             return  # another process was faster, and its store serves as well
 
     def _assemble(self) -> None:
-        store_id, zone_name = self._settle_identity()
+        store_id, zone_name = self._identity()
         self.timezone = zone(zone_name)
         durable = self.settings.durability == "disk"
         self._fallback = Fallback(
@@ -161,23 +162,15 @@ class MemoryStore:
             self._storage, self._tokenizer, self._embedding, self.settings, self._clock, self._instant
         )
 
-    def _settle_identity(self) -> tuple[str, str]:
-        """The store's id and zone: fixed by whoever opens it first.
+    def _identity(self) -> tuple[str, str]:
+        """The store's id and zone, which were fixed when it was made.
 
         :raises ConfigError: when the settings name another zone than the store's.
         """
         with self._storage.read() as reader:
-            known = reader.meta("store_id"), reader.meta("timezone")
-        if known[0] is None or known[1] is None:
-            with self._storage.write() as tx:
-                if tx.meta("store_id") is None:
-                    tx.set_meta("store_id", new_id(self._clock.now()))
-                    tx.set_meta("timezone", self.settings.timezone or machine_zone_name())
-                    tx.set_meta("tokenizer", self._tokenizer.identity)
-                known = tx.meta("store_id"), tx.meta("timezone")
-        store_id, zone_name = known
-        assert store_id is not None  # noqa: S101 - written above
-        assert zone_name is not None  # noqa: S101
+            store_id, zone_name = reader.meta("store_id"), reader.meta("timezone")
+        if store_id is None or zone_name is None:
+            raise StoreUnsound(f"{self.path} does not say which store it is; restore a backup, or recover it")
         if self.settings.timezone is not None and self.settings.timezone != zone_name:
             raise ConfigError(
                 f"the store's time zone is {zone_name} and does not change; the settings say {self.settings.timezone}"
@@ -622,15 +615,12 @@ class MemoryStore:
         leftovers = (building, Path(f"{building}-wal"), Path(f"{building}-shm"))
         for leftover in leftovers:  # of a recovery that was killed
             leftover.unlink(missing_ok=True)
-        SqliteStorage.create(building)
+        tokenizer = Tokenizer()
+        store_id = known.get("store_id") or new_id(SystemClock().now())
+        SqliteStorage.create(building, _new_meta(store_id, zone_name, tokenizer))
         try:
             storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
-            tokenizer = Tokenizer()
             try:
-                with storage.write() as tx:
-                    tx.set_meta("store_id", known.get("store_id") or new_id(SystemClock().now()))
-                    tx.set_meta("timezone", zone_name)
-                    tx.set_meta("tokenizer", tokenizer.identity)
                 counted = fill_from(storage, tokenizer, found, progress)
                 copy_fallback(source, target)
                 with storage.write() as tx:
@@ -659,6 +649,11 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _new_meta(store_id: str, zone_name: str, tokenizer: Tokenizer) -> dict[str, str]:
+    """What a store says of itself."""
+    return {"store_id": store_id, "timezone": zone_name, "tokenizer": tokenizer.identity}
 
 
 def _checked_path(path: str | PathLike[str]) -> Path:

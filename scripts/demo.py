@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for benchmarks/, which is not installed
 
-from memstore import Hit, MemoryStore, Message, Recall, Scope
+from memstore import Hit, MemoryStore, MemstoreError, Message, Recall, Scope
 from memstore.importers.jsonl import import_jsonl
 from memstore.storage.sqlite.inspection import Inspection
 
@@ -35,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     with tempfile.TemporaryDirectory(prefix="memstore-demo-") as folder:
         path = Path(options.db) if options.db else Path(folder) / "memory.db"
-        faults = _run(path, options)
+        try:
+            faults = _run(path, options)
+        except MemstoreError as error:
+            print(f"scripts/demo: {error}", file=sys.stderr)
+            return 1
     print()
     if faults:
         print("NOT as it should be:")

@@ -927,12 +927,12 @@ def test_a_query_that_is_no_text_and_odd_deadlines_are_refused(store, ana):
     for query in (None, 5, b"rain", ["rain"]):
         with pytest.raises(InvalidInput, match="query"):
             store.recall(ana, query)
-    for seconds in (0, -1, float("nan"), True, "5", None):
+    for seconds in (0, -1, float("nan"), float("inf"), 1e300, True, "5", None):
         with pytest.raises(InvalidInput, match="timeout_s"):
             store.recall(ana, "rain", timeout_s=seconds)
 
 
-def test_an_endless_deadline_waits_for_the_embedder(open_store, ana):
+def test_a_long_deadline_waits_for_the_embedder(open_store, ana):
     embedder = Gated()
     store = open_store(embedder=embedder)
     store.add(ana, "rain in may")
@@ -940,7 +940,7 @@ def test_an_endless_deadline_waits_for_the_embedder(open_store, ana):
     opener = threading.Timer(0.05, embedder.gate.set)
     opener.start()
     try:
-        answer = store.recall(ana, "rain", timeout_s=float("inf"))
+        answer = store.recall(ana, "rain", timeout_s=86_400)
     finally:
         opener.join()
     assert answer.degraded == ()

@@ -367,8 +367,8 @@ def test_other_arguments_are_no_sql_either(injectable, text):
 
 @pytest.mark.parametrize(
     "place",
-    [[1, 1, "x"], [10**30, 1, "0" * 26], [1, 10**30, "0" * 26], [1, 1, "\ud800"], [1, 2], {"a": 1}, [None, 1, "x"],
-     [float("inf"), 1, "0" * 26], ["1 OR 1=1", 1, "0" * 26], 5, []],
+    [[1], [1, 1, "x"], [10**30, 1], [1, 10**30], [-1, 1], {"a": 1}, [None, 1], [float("inf"), 1], ["1 OR 1=1", 1],
+     ["\ud800", 1], [[1], 1], 5, None, []],
     ids=repr,
 )  # fmt: skip
 def test_a_forged_cursor_is_refused(store, ana, place):
@@ -702,12 +702,11 @@ def test_scores_are_bit_identical_after_a_thousand_foreign_rows(open_store, ana)
     assert answers(store, ana, ["rain 雨", "周四下午 coffee berlin", "running"]) == before
 
 
-def test_raw_scores_are_shown_to_the_owner_of_a_row_only(tmp_path):
+def test_raw_scores_are_shown_to_the_owner_of_a_row_only(store):
     owner, mate = Scope("acme", "ann", "writer"), Scope("acme", "bob", "writer")
-    with fresh_store(tmp_path / "m.db") as store:
-        store.add(owner, "the lighthouse opens on Friday", visibility="team")
-        seen_by_owner = store.recall(owner, "lighthouse", explain=True)[0].explanation.legs["text"]
-        seen_by_mate = store.recall(mate, "lighthouse", explain=True)[0].explanation.legs["text"]
+    store.add(owner, "the lighthouse opens on Friday", visibility="team")
+    seen_by_owner = store.recall(owner, "lighthouse", explain=True)[0].explanation.legs["text"]
+    seen_by_mate = store.recall(mate, "lighthouse", explain=True)[0].explanation.legs["text"]
     assert seen_by_owner.score is not None
     assert seen_by_mate.score is None
     assert (seen_by_owner.rank, seen_by_owner.term) == (seen_by_mate.rank, seen_by_mate.term)

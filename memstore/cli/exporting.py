@@ -54,6 +54,10 @@ def check_target(out: Path, database: Path, *, force: bool) -> None:
 
     :raises StoreExists: when a file is there. :raises InvalidInput: when it is the store, even with ``force``.
     """
+    real, store = out.resolve(), database.resolve()
+    own = (store, *(Path(f"{store}{suffix}") for suffix in ("-wal", "-shm", "-journal")))
+    if real in own or Path(f"{store}.fallback") in (real, *real.parents):
+        raise InvalidInput(f"{out} belongs to the store itself; name another file")
     if out.exists() and database.exists() and out.samefile(database):
         raise InvalidInput(f"{out} is the store itself; name another file")
     if out.exists() and not force:

@@ -2,14 +2,14 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
 from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S, Durability
-from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreUnsound
+from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreMissing, StoreUnsound
 from memstore.storage.migrate import check_not_newer, migrate, newest_version
 from memstore.storage.sqlite import connection as opening
 from memstore.storage.sqlite.connection import APPLICATION_ID, StatementHook, driver_errors, must_reopen
@@ -37,6 +37,7 @@ class SqliteStorage:
         self._hook = hook
         self._pid = os.getpid()
         self._closed = False
+        self._file = (0, 0)
         self._write_lock = threading.RLock()
         self._writer: apsw.Connection | None = None
         self._writing = False
@@ -48,8 +49,9 @@ class SqliteStorage:
     # --- files ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path) -> None:
-        """Make a new, empty store. The file appears at its path complete or not at all.
+    def create(cls, path: Path, meta: Mapping[str, str] | None = None) -> None:
+        """Make a new, empty store with its own settings. The file appears at its path complete or not at all: even
+        the loss of every later write leaves the store that it is.
 
         :raises StoreExists: when something is there.
         """
@@ -76,6 +78,9 @@ class SqliteStorage:
                 )
                 try:
                     migrate(made, fresh)
+                    made.executemany(
+                        "INSERT INTO store_meta (key, value) VALUES (?, ?)", meta.items()
+                    ).fetchall()
                 finally:
                     made.close()
             cls.publish(fresh, path)
@@ -104,6 +109,8 @@ class SqliteStorage:
         check_not_newer(self.path, version)
         with self._write_lock, driver_errors(self.path):
             connection = self._writer_connection()
+            opened = self.path.stat()
+            self._file = (opened.st_dev, opened.st_ino)
             if int(connection.pragma("user_version")) < newest_version():
                 migrate(connection, self.path)
             check_not_newer(self.path, int(connection.pragma("user_version")))
@@ -146,6 +153,7 @@ class SqliteStorage:
                 raise RuntimeError("a write transaction is already open in this thread")
             self._writing = True
             try:
+                self._check_in_place()
                 with driver_errors(self.path):
                     connection = self._writer_connection()
                     self._set_synchronous(connection, full=self._durability == "disk" and not covered)
@@ -159,6 +167,21 @@ class SqliteStorage:
                 raise
             finally:
                 self._writing = False
+
+    def _check_in_place(self) -> None:
+        """What is written to a file that was removed or replaced would be gone with it.
+
+        :raises StoreMissing: when the name leads elsewhere than to the file that is open.
+        """
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise StoreMissing(
+                f"{self.path} was removed or replaced while it was open here; nothing was written. Close this store, "
+                f"then put the file back, or run: memstore recover --db {self.path}"
+            )
 
     def _set_synchronous(self, connection: apsw.Connection, *, full: bool) -> None:
         wanted = 2 if full else 1
@@ -182,6 +205,7 @@ class SqliteStorage:
         self._alive()
         with self._write_lock, driver_errors(self.path):
             self._alive()
+            self._check_in_place()
             connection = self._writer_connection()
             connection.set_busy_timeout(int(MAINTENANCE_BUSY_TIMEOUT_S * 1000))
             yield connection

@@ -215,6 +215,10 @@ def driver_errors(path: Path | str) -> Iterator[None]:
         ) from error
     except apsw.InterruptError as error:
         raise TimeoutError("interrupted at its deadline") from error
+    except UnicodeDecodeError as error:
+        raise StoreUnsound(
+            f"{path} holds text that is no UTF-8, so it is damaged. It is left as it is; run: memstore doctor --db {path}"
+        ) from error
     except (apsw.IOError, apsw.NoMemError) as error:
         raise StoreIO(f"reading or writing {path} failed: {error}") from error
     except (apsw.ForkingViolationError, apsw.ThreadingViolationError) as error:

@@ -13,6 +13,7 @@ from memstore.errors import StoreError, StoreReadOnly, StoreUnsound
 from memstore.storage.migrate import check_not_newer
 from memstore.storage.sqlite.connection import APPLICATION_ID, driver_errors, open_connection, probe
 
+_WRITING_PRAGMAS = ("journal_mode", "query_only", "writable_schema", "user_version", "application_id")
 STEPS_BETWEEN_SIGNALS = 100_000
 """Virtual-machine steps after which Python may notice Ctrl-C: a few milliseconds."""
 
@@ -36,6 +37,7 @@ class Inspection:
         self._connection = open_connection(path, busy_timeout_s=BUSY_TIMEOUT_S, flags=flags)
         if not write:
             self._connection.pragma("query_only", True)
+            self._connection.authorizer = _reading_only
         self._connection.set_progress_handler(lambda: False, STEPS_BETWEEN_SIGNALS)
 
     def rows(self, statements: str) -> list[dict[str, Any]]:
@@ -69,7 +71,12 @@ class Inspection:
                     raise StoreReadOnly(
                         "the statement would change the store, which is open for reading; add --write"
                     ) from error
-        except apsw.Error as error:
+        except apsw.AuthError as error:
+            raise StoreReadOnly(
+                "the statement would attach or write another file, or change how this one is written; "
+                "the store is open for reading: add --write"
+            ) from error
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise StoreError(f"the statement failed: {error}") from error
 
     def __enter__(self) -> Self:
@@ -77,6 +84,15 @@ class Inspection:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+
+def _reading_only(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Deny what a read-only connection would still do: ``VACUUM INTO`` attaches a new file, and makes it."""
+    if action == apsw.SQLITE_ATTACH:
+        return apsw.SQLITE_DENY
+    if action == apsw.SQLITE_PRAGMA and second is not None and (first or "").lower() in _WRITING_PRAGMAS:
+        return apsw.SQLITE_DENY
+    return apsw.SQLITE_OK
 
 
 def _names(description: tuple[tuple[Any, ...], ...]) -> list[str]:

@@ -269,17 +269,15 @@ class SqliteWriter(SqliteReader):
     def _supersede(self, row: MemoryRow) -> None:
         """The version before ends where the new one begins; it stays, for history and ``as_of``."""
         self._run(
-            "UPDATE memory_versions SET state = 'superseded', superseded_at = ?, superseded_by = ?,"
-            " valid_to = min(coalesce(valid_to, ?), ?)"
+            "UPDATE memory_versions SET state = 'superseded', superseded_at = ?, superseded_by = ?"
             " WHERE team_id = ? AND id = ? AND version = ?",
-            (
-                row.recorded_at,
-                row.id,
-                *([row.valid_from if row.valid_from is not None else row.recorded_at] * 2),
-                row.team_id,
-                row.id,
-                row.version - 1,
-            ),
+            (row.recorded_at, row.id, row.team_id, row.id, row.version - 1),
+        )
+        begin = row.valid_from if row.valid_from is not None else row.recorded_at
+        self._run(  # all of them: with a clock set back an older one may reach further than the last
+            "UPDATE memory_versions SET valid_to = min(coalesce(valid_to, ?), ?)"
+            " WHERE team_id = ? AND id = ? AND version < ?",
+            (begin, begin, row.team_id, row.id, row.version),
         )
         self._run(
             "UPDATE memories SET version = ? WHERE team_id = ? AND id = ?", (row.version, row.team_id, row.id)
