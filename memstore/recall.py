@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("memstore")
 
 MAX_TIMEOUT_S = 86_400
-"""A longer deadline is cut to this: a day is as good as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ class Recaller:
         limit = check_limit(question.limit, MAX_LIMIT)
         if limit == 0:
             return Recall((), (), 0.0)
-        deadline = started + min(question.timeout_s, MAX_TIMEOUT_S)
+        deadline = started + question.timeout_s
         with self._storage.read() as reader:
             asker = principal(reader, scope)
             where = self._filter(asker, question)
@@ -388,8 +387,8 @@ def _check(question: Question) -> None:
         raise InvalidInput(f"a query is text, not {type(question.query).__name__}")
     if isinstance(question.timeout_s, bool) or not isinstance(question.timeout_s, int | float):
         raise InvalidInput(f"timeout_s must be a number of seconds, not {question.timeout_s!r}")
-    if not question.timeout_s > 0:
-        raise InvalidInput("timeout_s must be positive")
+    if not 0 < question.timeout_s <= MAX_TIMEOUT_S:
+        raise InvalidInput(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S} seconds")
 
 
 def _hit(

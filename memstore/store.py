@@ -26,7 +26,6 @@ from memstore.errors import (
     StoreFull,
     StoreMissing,
     StoreReadOnly,
-    StoreUnsound,
 )
 from memstore.fallback import Fallback, folder_of, holds_lines
 from memstore.ids import new_id
@@ -169,8 +168,15 @@ class MemoryStore:
         """
         with self._storage.read() as reader:
             store_id, zone_name = reader.meta("store_id"), reader.meta("timezone")
-        if store_id is None or zone_name is None:
-            raise StoreUnsound(f"{self.path} does not say which store it is; restore a backup, or recover it")
+        if store_id is None or zone_name is None:  # an empty file that only now got its tables
+            zone_name = self.settings.timezone or machine_zone_name()
+            meta = _new_meta(new_id(self._clock.now()), zone_name, self._tokenizer)
+            with self._storage.write() as tx:
+                if tx.meta("store_id") is None:
+                    for key, value in meta.items():
+                        tx.set_meta(key, value)
+                store_id = tx.meta("store_id") or meta["store_id"]
+                zone_name = tx.meta("timezone") or zone_name
         if self.settings.timezone is not None and self.settings.timezone != zone_name:
             raise ConfigError(
                 f"the store's time zone is {zone_name} and does not change; the settings say {self.settings.timezone}"

@@ -79,7 +79,7 @@ class SqliteStorage:
                 try:
                     migrate(made, fresh)
                     made.executemany(
-                        "INSERT INTO store_meta (key, value) VALUES (?, ?)", meta.items()
+                        "INSERT INTO store_meta (key, value) VALUES (?, ?)", (meta or {}).items()
                     ).fetchall()
                 finally:
                     made.close()
