@@ -173,7 +173,7 @@ class Memories:
                 return memory(old)
             now = self._now()
             row = replace(changed, version=old.version + 1, recorded_at=now, actor=scope.user_id)
-            row = _holding_from(row, now, begin, end)
+            row = _holding_from(row, old, now, begin, end)
             row = tx.insert_memory(row, tokens or self._tokenizer.index(row.content))
             _enqueue_index(tx, row)
         return memory(row)
@@ -341,11 +341,12 @@ class Memories:
         return row
 
 
-def _holding_from(row: MemoryRow, now: int, begin: int | None, end: int | None) -> MemoryRow:
+def _holding_from(row: MemoryRow, old: MemoryRow, now: int, begin: int | None, end: int | None) -> MemoryRow:
     """A new version holds from now on, unless it is told when, or that it is over: then from when it did before."""
     if end is None and row.valid_to is not None and row.valid_to <= now:
         row = replace(row, valid_to=None)
-    if begin is None and (end is None or end > now):
+    still_to_come = old.valid_from is not None and old.valid_from > max(now, old.recorded_at)
+    if begin is None and not still_to_come and (end is None or end > now):
         row = replace(row, valid_from=now)
     if row.valid_from is not None and row.valid_to is not None and row.valid_to <= row.valid_from:
         raise InvalidInput("valid_to must be later than valid_from")

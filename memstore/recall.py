@@ -268,7 +268,8 @@ class Recaller:
         legs.literal = found
         first = [c for c in candidates if c.ref in legs.literal]
         first.sort(key=lambda c: (-c.score, *c.tie))
-        missing = [Candidate(ref, 0.0, 0, 0, "") for ref in legs.literal if ref not in {c.ref for c in first}]
+        ranked = {c.ref for c in first}
+        missing = [Candidate(ref, 0.0, 0, 0, "") for ref in legs.literal if ref not in ranked]
         rest = [c for c in candidates if c.ref not in legs.literal]
         legs.add("text", [*first, *missing, *rest])
 

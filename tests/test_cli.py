@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli_support import Cli, lines
-from memstore import __version__
+from memstore import MemoryStore, Message, Scope, __version__
 from memstore.cli import progress as progress_module
 from memstore.cli.app import cli as group
 from memstore.cli.failures import Commands
@@ -1005,3 +1005,33 @@ def test_a_reader_that_goes_away_is_no_error(cli: Cli) -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["VACUUM INTO '{}'", "ATTACH '{}' AS other", "PRAGMA journal_mode = DELETE", "SELECT char(55296)"],
+)
+def test_sql_for_reading_makes_no_file_and_names_the_reason(tmp_path, statement):
+    with MemoryStore(tmp_path / "m.db") as store:
+        store.record(Scope("default", "ana", "default"), [Message("user", "rain")], session="c")
+    other = tmp_path / "other.db"
+    result = CliRunner().invoke(group, ["sql", "--db", str(tmp_path / "m.db"), statement.format(other)])
+    assert result.exit_code == 1
+    assert "bug" not in result.stderr
+    assert result.stderr.strip()
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("name", ["m.db-wal", "m.db.fallback/2026-01-01.jsonl"])
+def test_an_export_never_replaces_what_belongs_to_the_store(tmp_path, name):
+    with MemoryStore(tmp_path / "m.db") as store:
+        store.record(Scope("default", "ana", "default"), [Message("user", "rain")], session="c")
+        target = tmp_path / name
+        held = target.read_bytes() if target.exists() else None
+        result = CliRunner().invoke(
+            group,
+            ["export", "--db", str(tmp_path / "m.db"), "--user", "ana", "--out", str(target), "--force"],
+        )
+        assert result.exit_code == 2
+        assert "belongs to the store" in result.stderr
+        assert (target.read_bytes() if target.exists() else None) == held

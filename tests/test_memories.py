@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import contents, fresh_store, said
+from conftest import FAST, contents, fresh_store, said
 from memstore import MemoryStore, Scope
 from memstore.errors import InvalidInput, InvalidText, InvalidTime, MemstoreError, NotFound
 from memstore.testing import HashEmbedder, ManualClock
@@ -585,3 +585,50 @@ def test_one_idempotency_key_from_eight_threads_is_one_memory(store, ana):
     made = in_threads(lambda number: store.add(ana, f"x {number}", idempotency_key="k"))
     assert len({memory.id for memory in made}) == 1
     assert store.count(ana)["memories"] == 1
+
+
+def test_newest_first_follows_arrival_when_the_clock_is_set_back(tmp_path):
+    clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    mate = Scope("acme", "ben", "helper")
+    with MemoryStore(tmp_path / "m.db", clock=clock, settings=FAST) as store:
+        ana = Scope("acme", "ana", "helper")
+        for hour, text in ((12, "first"), (11, "second"), (13, "third"), (10, "fourth")):
+            clock.set(datetime(2026, 3, 1, hour, tzinfo=UTC))
+            store.add(ana, text)
+        store.add(mate, "shared by a mate", visibility="team")
+        listed, cursor = [], None
+        while True:
+            page = store.get_all(ana, 2, cursor)
+            listed += [memory.content for memory in page]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    assert [text for text in listed if "mate" not in text] == ["fourth", "third", "second", "first"]
+    assert sorted(listed) == sorted(["first", "second", "third", "fourth", "shared by a mate"])
+
+
+def test_as_of_gives_one_version_when_the_clock_is_set_back(tmp_path):
+    clock = ManualClock(datetime(2026, 3, 1, 11, tzinfo=UTC))
+    with MemoryStore(tmp_path / "m.db", clock=clock, settings=FAST) as store:
+        ana = Scope("acme", "ana", "helper")
+        memory = store.add(ana, "the budget is 10")
+        for minutes, text in ((12 * 60, "the budget is 20"), (11 * 60 + 30, "the budget is 30")):
+            clock.set(datetime(2026, 3, 1, minutes // 60, minutes % 60, tzinfo=UTC))
+            store.update(ana, memory.id, content=text)
+        at = [
+            [
+                hit.content
+                for hit in store.recall(ana, "budget", as_of=datetime(2026, 3, 1, hour, minute, tzinfo=UTC))
+            ]
+            for hour, minute in ((11, 15), (11, 45), (12, 30))
+        ]
+    assert at == [["the budget is 10"], ["the budget is 30"], ["the budget is 30"]]
+
+
+def test_a_memory_that_holds_later_still_does_after_a_new_wording(tmp_path):
+    clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    with MemoryStore(tmp_path / "m.db", clock=clock, settings=FAST) as store:
+        ana = Scope("acme", "ana", "helper")
+        begin = datetime(2026, 4, 1, tzinfo=UTC)
+        memory = store.add(ana, "moves to Lyon", valid_from=begin)
+        assert store.update(ana, memory.id, content="moves to Lyon with the cat").valid_from == begin

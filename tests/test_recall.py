@@ -1084,3 +1084,22 @@ def test_a_store_of_the_same_file_answers_the_same(open_store, ana):
     assert [(h.id, h.score) for h in one.recall(ana, "rain 3", 9)] == [
         (h.id, h.score) for h in two.recall(ana, "rain 3", 9)
     ]
+
+
+class Wordless(HashEmbedder):
+    """Cannot embed documents."""
+
+    def embed_documents(self, texts):
+        raise RuntimeError("out of memory")
+
+
+def test_a_model_that_cannot_embed_leaves_no_generation_behind(tmp_path, ana):
+    with MemoryStore(tmp_path / "m.db", Wordless(), settings=FAST) as store:
+        store.add(ana, "rain tomorrow")
+        with pytest.raises(EmbeddingError, match="out of memory"):
+            store.index()
+        answer = store.recall(ana, "rain")
+    assert contents(answer) == ["rain tomorrow"]
+    assert [(part.leg, "no vectors yet" in part.reason) for part in answer.degraded] == [("vector", True)]
+    with MemoryStore(tmp_path / "m.db", HashEmbedder(8), settings=FAST) as store:  # another model may begin
+        assert store.index().embedded == 1

@@ -921,3 +921,19 @@ def test_a_stock_sqlite_shell_reads_and_matches(tmp_path):
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[('the quick brown fox',)]\n"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_to_a_file_that_was_removed_or_replaced(tmp_path, replaced):
+    path = tmp_path / "store.db"
+    with open_store(path) as store:
+        say(store, "before")
+        path.rename(tmp_path / "elsewhere.db")
+        if replaced:
+            path.write_bytes((tmp_path / "elsewhere.db").read_bytes())
+        lines = [file.read_bytes() for file in folder_of(path).iterdir()]
+        with pytest.raises(StoreMissing, match="removed or replaced"):
+            say(store, "into nowhere")
+        with pytest.raises(StoreMissing, match="removed or replaced"):
+            store.doctor()
+        assert [file.read_bytes() for file in folder_of(path).iterdir()] == lines
