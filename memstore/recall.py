@@ -12,7 +12,7 @@ from memstore.access import Operation, Principal, decide
 from memstore.asking import Instant, principal, row_filter
 from memstore.clock import Clock
 from memstore.config import MAX_LIMIT, Settings
-from memstore.embedding import Embedder, EmbedderIdentity, check_query
+from memstore.embedding import Embedder, EmbedderIdentity, check_query, embeddable
 from memstore.errors import EmbedderMismatch, EmbeddingError, InvalidInput
 from memstore.ranking import fuse_ranks, keep_within
 from memstore.storage.base import Candidate, MemoryRow, MessageRow, Reader, Ref, RowFilter, Storage
@@ -231,14 +231,15 @@ class Recaller:
         self, reader: Reader, question: Question, legs: _Legs
     ) -> "tuple[int, Callable[[float], NDArray[np.float32]]] | None":
         """Begin with the slow part, if the store has vectors of the embedder's own space."""
-        if self._embedding is None or not question.query.strip():
+        text = embeddable(question.query)  # bounded, as documents are: a model may take minutes for a book
+        if self._embedding is None or text is None:
             return None
         generation = reader.generation("active")
         if generation is None:
             legs.degraded.append(Degraded("vector", "the store has no vectors yet; run index()"))
             return None
         try:
-            call = self._embedding.start(question.query, generation.identity)
+            call = self._embedding.start(text, generation.identity)
             return generation.number, partial(self._embedding.wait, call)
         except TimeoutError as error:
             legs.degraded.append(self._degraded("vector", error))

@@ -1103,3 +1103,26 @@ def test_a_model_that_cannot_embed_leaves_no_generation_behind(tmp_path, ana):
     assert [(part.leg, "no vectors yet" in part.reason) for part in answer.degraded] == [("vector", True)]
     with MemoryStore(tmp_path / "m.db", HashEmbedder(8), settings=FAST) as store:  # another model may begin
         assert store.index().embedded == 1
+
+
+class Listening(HashEmbedder):
+    """Keeps the queries it is asked to embed."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = []
+
+    def embed_query(self, text):
+        self.queries.append(text)
+        return super().embed_query(text)
+
+
+def test_case_10_a_model_is_never_handed_a_book(tmp_path, ana):
+    embedder = Listening()
+    with MemoryStore(tmp_path / "m.db", embedder, settings=FAST) as store:
+        store.add(ana, "暗号是青石板")
+        store.index()
+        assert contents(store.recall(ana, "今天天气不错。" * 7_000 + "暗号青石板")) == ["暗号是青石板"]
+        store.recall(ana, " \n ")
+    assert [len(query) < 2_100 for query in embedder.queries] == [True]
+    assert embedder.queries[0].endswith("暗号青石板")

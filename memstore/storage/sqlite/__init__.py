@@ -235,6 +235,7 @@ class SqliteStorage:
         with self._idle_lock:
             if self._idle:
                 return self._idle.pop()
+        self._check_in_place()
         return self._open()
 
     def _give_back(self, connection: apsw.Connection) -> None:
