@@ -135,12 +135,8 @@ class Indexer:
         with self._storage.read() as reader:
             active = reader.generation("active")
         identity = embedder.identity
-        if active is not None and active.identity != identity:
-            raise EmbedderMismatch(
-                f"the store's vectors are of {active.identity.model} ({active.identity.revision}, "
-                f"{active.identity.dim} dimensions), the embedder is {identity.model} ({identity.revision}, "
-                f"{identity.dim}); nothing was changed. Run reindex() (memstore reindex) to change over"
-            )
+        if active is not None:
+            _check_same(active, identity)
         return active
 
     def _begun(self, progress: Progress | None) -> IndexReport:
@@ -152,11 +148,10 @@ class Indexer:
             embedded = self._embedded(rows, identity)
             with self._storage.write() as tx:
                 generation = tx.generation("active") or tx.new_generation(identity, "active", self._now())
-                stored = (
-                    self._keep(tx, generation.number, layer, embedded)
-                    if generation.identity == identity
-                    else 0
-                )
+                _check_same(
+                    generation, identity
+                )  # another process may have begun with another model meanwhile
+                stored = self._keep(tx, generation.number, layer, embedded)
             rest = self.fill(generation, progress)
             return replace(
                 rest, embedded=rest.embedded + stored, refused=rest.refused + len(embedded.reasons)
@@ -216,6 +211,15 @@ class Indexer:
     def _fail(self, tx: Writer, job: Job, error: EmbeddingError) -> None:
         delay = RETRY_BASE_S * 2 ** (job.attempts - 1) * 1_000_000
         tx.fail(job, str(error), self._now() + delay, dead=job.attempts >= MAX_ATTEMPTS)
+
+
+def _check_same(active: Generation, identity: EmbedderIdentity) -> None:
+    if active.identity != identity:
+        raise EmbedderMismatch(
+            f"the store's vectors are of {active.identity.model} ({active.identity.revision}, "
+            f"{active.identity.dim} dimensions), the embedder is {identity.model} ({identity.revision}, "
+            f"{identity.dim}); nothing was changed. Run reindex() (memstore reindex) to change over"
+        )
 
 
 def _called(embedder: Embedder, texts: list[str]) -> object:

@@ -108,11 +108,6 @@ def to_micros(instant: datetime) -> int:
     return (instant - _EPOCH) // _MICROSECOND
 
 
-def optional_micros(instant: datetime | None) -> int | None:
-    """Microseconds of an instant, None for none."""
-    return None if instant is None else to_micros(instant)
-
-
 def optional_instant(micros: int | None) -> datetime | None:
     """The instant of stored microseconds, None for none."""
     return None if micros is None else from_micros(micros)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from conftest import FAST, contents, fresh_store, said
 from memstore import MemoryStore, Message, Scope, Settings
-from memstore.errors import EmbeddingError, InvalidInput
+from memstore.errors import EmbedderMismatch, EmbeddingError, InvalidInput
 from memstore.testing import HashEmbedder, ManualClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -1126,3 +1126,21 @@ def test_case_10_a_model_is_never_handed_a_book(tmp_path, ana):
         store.recall(ana, " \n ")
     assert [len(query) < 2_100 for query in embedder.queries] == [True]
     assert embedder.queries[0].endswith("暗号青石板")
+
+
+def test_a_model_that_comes_second_never_adds_to_the_others_space(tmp_path, ana):
+    class Overtaken(HashEmbedder):
+        """While it embeds its first batch, another process indexes the store with another model."""
+
+        def embed_documents(self, texts):
+            if not self.document_calls:
+                with MemoryStore(tmp_path / "m.db", HashEmbedder(64, model="first"), settings=FAST) as other:
+                    other.index()
+                    other.add(ana, "added meanwhile")
+            return super().embed_documents(texts)
+
+    with MemoryStore(tmp_path / "m.db", Overtaken(64, model="second"), settings=FAST) as store:
+        store.add(ana, "rain tomorrow")
+        with pytest.raises(EmbedderMismatch, match=r"first.*second"):
+            store.index()
+        assert (store.doctor().counts["vectors"], store.doctor().counts["pending_vectors"]) == (1, 1)

@@ -306,10 +306,6 @@ class Reader(Protocol):
 
     def dump_sessions(self) -> Iterator[SessionRow]: ...
 
-    def dump_memories(self, where: RowFilter) -> Iterator[MemoryRow]:
-        """Memories that pass the filter, in order of arrival."""
-        ...
-
 
 class Writer(Reader, Protocol):
     """Changes inside one transaction. Every method needs the transaction that ``write()`` opened."""
@@ -367,10 +363,6 @@ class Writer(Reader, Protocol):
     def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
         """Mark every version deleted, take them out of every index."""
         ...
-
-    def add_sources(
-        self, team_id: str, derived: tuple[str, str], sources: Sequence[tuple[str, str]]
-    ) -> None: ...
 
     def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None: ...
 

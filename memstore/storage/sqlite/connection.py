@@ -28,7 +28,6 @@ from memstore.errors import (
 
 APPLICATION_ID = 0x6D656D73
 """``mems``, in the header of every store."""
-SMALLEST_DATABASE = 512
 PAGE_SIZE = 8192
 """Five 384-dimensional vectors fit a page (14 % waste); a 4,096-byte page holds two (29 %)."""
 SQLITE_FLOOR = (3, 53, 2)
@@ -232,11 +231,6 @@ def must_reopen(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
-
-
-def make_private(path: Path) -> None:
-    """The owner alone may read the file; SQLite gives ``-wal`` and ``-shm`` the same mode."""
-    path.chmod(0o600)
 
 
 def from_os_error(error: OSError, path: Path) -> StoreError:

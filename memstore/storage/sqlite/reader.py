@@ -372,15 +372,6 @@ class SqliteReader:
         ):
             yield SessionRow(*row)
 
-    def dump_memories(self, where: RowFilter) -> Iterator[MemoryRow]:
-        predicate, bindings = filter_sql(where, "memories", "m")
-        for row in self._connection.execute(
-            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND {predicate}"
-            " ORDER BY m.user_id, m.arrival",
-            (where.team_id, *bindings),
-        ):
-            yield MemoryRow(*row)
-
     def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:
         team_no = self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,))
         if team_no is None:

@@ -306,13 +306,6 @@ class SqliteWriter(SqliteReader):
         if slots:
             self._unindex("memories", team_id, slots)
 
-    def add_sources(self, team_id: str, derived: tuple[str, str], sources: Sequence[tuple[str, str]]) -> None:
-        self._connection.executemany(
-            "INSERT OR IGNORE INTO sources (team_id, derived_kind, derived_id, source_kind, source_id)"
-            " VALUES (?, ?, ?, ?, ?)",
-            [(team_id, *derived, *source) for source in sources],
-        ).fetchall()
-
     # --- jobs ----------------------------------------------------------------------------------------------
 
     def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None:
