@@ -1,40 +1,61 @@
-"""``python -m benchmarks quality|speed --out FILE.json``; see the README beside this file."""
+"""``python -m benchmarks quality|ablation|literal|speed --out FILE.json``; see the README beside this file."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks import quality, report, speed
+from benchmarks import ablation, gate, literal, quality, report, speed
 from benchmarks.cache import default_folder
 from benchmarks.corpus import DataMissing
+from benchmarks.sets import SETS
 from memstore import MemstoreError, Settings
 from memstore.embedding import Embedder, resolve
 from memstore.testing import HashEmbedder
 
 DATA_VARIABLE = "MEMSTORE_BENCH_DATA"
+WORSE = 1
+NOT_MEASURED = 2
+TOLERANCE = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one benchmark; 0 when it was measured, 2 when it could not be."""
+    """Run one benchmark: 0 when it was measured and all is as it must be, 1 when it is worse than that, 2 when it
+    could not be measured or compared."""
     options = _parser().parse_args(arguments)
     try:
-        figures = _quality(options) if options.benchmark == "quality" else _speed(options)
-    except (DataMissing, MemstoreError) as error:
+        # Read first: the run may write to the same file.
+        baseline = gate.load(options.gate) if getattr(options, "gate", None) else None
+        figures, shown = _RUNS[options.benchmark](options)
+        report.write(figures, options.out)
+        print(shown)
+        drawn = None if options.no_plot else report.plot(figures, options.out)
+        print(f"\nwritten: {options.out}{f', {drawn}' if drawn else ''}")
+        if baseline is not None:
+            return _gated(gate.compare(baseline, figures), options.tolerance)
+    except (DataMissing, MemstoreError, gate.NotComparable) as error:
         print(f"memstore benchmarks: {error}", file=sys.stderr)
-        return 2
-    report.write(figures, options.out)
-    print(report.quality_table(figures) if options.benchmark == "quality" else report.speed_table(figures))
-    drawn = None if options.no_plot else report.plot(figures, options.out)
-    print(f"\nwritten: {options.out}{f', {drawn}' if drawn else ''}")
+        return NOT_MEASURED
+    return WORSE if figures.get("failed") else 0
+
+
+def _gated(differences: list[gate.Difference], tolerance: float) -> int:
+    fallen = gate.fallen(differences, tolerance)
+    for difference in fallen:
+        print(f"fell: {difference}")
+    if fallen:
+        print(f"gate: {len(fallen)} of {len(differences)} figures fell by more than {tolerance}")
+        return WORSE
+    lowest = min(differences, key=lambda found: found.change, default=None)
+    print(
+        f"gate: none of {len(differences)} figures fell by more than {tolerance}; the lowest change: {lowest}"
+    )
     return 0
 
 
-def _quality(options: argparse.Namespace) -> dict[str, object]:
-    folder = options.data or os.environ.get(DATA_VARIABLE)
-    if not folder:
-        raise DataMissing(f"name the folder of the data sets: --data DIR or {DATA_VARIABLE}")
+def _quality(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     settings = Settings(
         timezone="UTC",
         durability="process",
@@ -42,23 +63,49 @@ def _quality(options: argparse.Namespace) -> dict[str, object]:
         rrf_k=options.rrf_k,
         leg_weights=options.leg_weights,
     )
-    return quality.run(
-        quality.Options(
-            data=Path(folder),
-            limit=options.limit,
-            sets=options.sets or tuple(quality.SETS),
-            top=options.top,
-            one_team=options.one_team,
-            settings=settings,
-            ablations=dict(options.set),
-            cache=options.cache,
-        ),
-        _embedder(options.embedder),
+    wanted = quality.Options(
+        data=_data(options),
+        limit=options.limit,
+        sets=options.sets or tuple(SETS),
+        one_team=options.one_team,
+        settings=settings,
+        constants=dict(options.set),
+        cache=options.cache,
     )
+    figures = quality.run(wanted, _embedder(options.embedder))
+    return figures, report.quality_table(figures)
 
 
-def _speed(options: argparse.Namespace) -> dict[str, object]:
-    return speed.run(speed.Options(rows=options.rows, queries=options.queries, folder=options.folder))
+def _ablation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    wanted = ablation.Options(
+        data=_data(options),
+        limit=options.limit,
+        sets=options.sets or tuple(SETS),
+        cache=options.cache,
+        jobs=options.jobs,
+    )
+    figures = ablation.run(wanted, _embedder(options.embedder))
+    return figures, ablation.table(figures)
+
+
+def _literal(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    figures = literal.run(literal.Options(data=_data(options), draws=options.draws))
+    return figures, literal.table(figures)
+
+
+def _speed(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    figures = speed.run(speed.Options(rows=options.rows, queries=options.queries, folder=options.folder))
+    return figures, report.speed_table(figures)
+
+
+_RUNS = {"quality": _quality, "ablation": _ablation, "literal": _literal, "speed": _speed}
+
+
+def _data(options: argparse.Namespace) -> Path:
+    folder = options.data or os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise DataMissing(f"name the folder of the data sets: --data DIR or {DATA_VARIABLE}")
+    return Path(folder)
 
 
 def _embedder(name: str) -> Embedder:
@@ -70,21 +117,39 @@ def _embedder(name: str) -> Embedder:
 
 
 def _parser() -> argparse.ArgumentParser:
-    defaults = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parts = parser.add_subparsers(dest="benchmark", required=True)
+    _quality_options(
+        parts.add_parser("quality", help="recall and rank of the documents that answer public questions")
+    )
 
-    part = parts.add_parser("quality", help="recall and rank of the documents that answer public questions")
-    part.add_argument("--data", type=Path, help=f"folder of the data sets (default: ${DATA_VARIABLE})")
-    part.add_argument("--limit", type=_positive, help="about this many questions of each set (default: all)")
-    part.add_argument(
-        "--sets", type=_names, help=f"comma-separated, of {', '.join(quality.SETS)} (default: all)"
+    part = parts.add_parser(
+        "ablation", help="what each default of recall is worth: one setting changed at a time"
     )
-    part.add_argument("--top", type=_positive, default=20, help="results a question asks for (default: 20)")
+    _set_options(part)
     part.add_argument(
-        "--embedder", default="local", help="local, hash (no meaning, for tests) or st:<name or folder>"
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="processes that ask (default: one a core)"
     )
-    part.add_argument("--cache", type=Path, default=default_folder(), help="folder of computed embeddings")
+    _common(part)
+
+    part = parts.add_parser("literal", help="whether literal substrings of Chinese rows are found")
+    _data_option(part)
+    part.add_argument(
+        "--draws", type=_positive, default=2_000, help="pieces that are asked for (default: 2000)"
+    )
+    _common(part, plot=False)
+
+    part = parts.add_parser("speed", help="rows a second, milliseconds and bytes, on made-up rows")
+    part.add_argument("--rows", type=_sizes, default=(10_000, 100_000), help="default: 10000,100000")
+    part.add_argument("--queries", type=_positive, default=200, help="timed questions (default: 200)")
+    part.add_argument("--folder", type=Path, help="where the stores are built (default: a temporary folder)")
+    _common(part)
+    return parser
+
+
+def _quality_options(part: argparse.ArgumentParser) -> None:
+    defaults = Settings()
+    _set_options(part)
     part.add_argument("--one-team", action="store_true", help="all people of a set in one team")
     part.add_argument("--candidate-factor", type=_positive, default=defaults.candidate_factor)
     part.add_argument("--rrf-k", type=int, default=defaults.rrf_k)
@@ -95,21 +160,41 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"ablation: another value of {' or '.join(quality.ABLATIONS)}; may be given again",
+        help=f"another value of {' or '.join(quality.CONSTANTS)}; may be given again",
+    )
+    part.add_argument(
+        "--gate",
+        type=Path,
+        metavar="BASELINE.json",
+        help="exit 1 when recall@10 is lower than in this earlier result",
+    )
+    part.add_argument(
+        "--tolerance", type=_part, default=TOLERANCE, help=f"how much lower it may be (default: {TOLERANCE})"
     )
     _common(part)
 
-    part = parts.add_parser("speed", help="rows a second, milliseconds and bytes, on made-up rows")
-    part.add_argument("--rows", type=_sizes, default=(10_000, 100_000), help="default: 10000,100000")
-    part.add_argument("--queries", type=_positive, default=200, help="timed questions (default: 200)")
-    part.add_argument("--folder", type=Path, help="where the stores are built (default: a temporary folder)")
-    _common(part)
-    return parser
+
+def _set_options(part: argparse.ArgumentParser) -> None:
+    _data_option(part)
+    part.add_argument("--limit", type=_positive, help="about this many questions of each set (default: all)")
+    part.add_argument("--sets", type=_names, help=f"comma-separated, of {', '.join(SETS)} (default: all)")
+    part.add_argument(
+        "--embedder", default="local", help="local, hash (no meaning, for tests) or st:<name or folder>"
+    )
+    part.add_argument("--cache", type=Path, default=default_folder(), help="folder of computed embeddings")
 
 
-def _common(part: argparse.ArgumentParser) -> None:
-    part.add_argument("--out", type=Path, required=True, help="the JSON to write; the plot goes beside it")
-    part.add_argument("--no-plot", action="store_true")
+def _data_option(part: argparse.ArgumentParser) -> None:
+    part.add_argument("--data", type=Path, help=f"folder of the data sets (default: ${DATA_VARIABLE})")
+
+
+def _common(part: argparse.ArgumentParser, *, plot: bool = True) -> None:
+    beside = "; the plot goes beside it" if plot else ""
+    part.add_argument("--out", type=Path, required=True, help=f"the JSON to write{beside}")
+    if plot:
+        part.add_argument("--no-plot", action="store_true")
+    else:
+        part.set_defaults(no_plot=True)
 
 
 def _positive(text: str) -> int:
@@ -119,22 +204,29 @@ def _positive(text: str) -> int:
     return value
 
 
+def _part(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError("must be from 0 to 1")
+    return value
+
+
 def _sizes(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in text.split(","))
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    unknown = [name for name in names if name not in quality.SETS]
+    unknown = [name for name in names if name not in SETS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"unknown set {unknown[0]!r}; known are {', '.join(quality.SETS)}")
+        raise argparse.ArgumentTypeError(f"unknown set {unknown[0]!r}; known are {', '.join(SETS)}")
     return names
 
 
 def _assignment(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
-    if not equals or name not in quality.ABLATIONS:
-        raise argparse.ArgumentTypeError(f"not NAME=VALUE with a NAME of {', '.join(quality.ABLATIONS)}")
+    if not equals or name not in quality.CONSTANTS:
+        raise argparse.ArgumentTypeError(f"not NAME=VALUE with a NAME of {', '.join(quality.CONSTANTS)}")
     return name, float(value)
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import sqlite3
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -13,8 +12,6 @@ from numpy.typing import NDArray
 
 from memstore.embedding import Embedder, EmbedderIdentity, embeddable
 
-_BATCH = 64
-_REPORT_EVERY = 10 * _BATCH
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS vectors (kind TEXT, sha256 BLOB, vector BLOB, PRIMARY KEY (kind, sha256))"
 )
@@ -67,17 +64,6 @@ class CachedEmbedder:
                 self._keep([key], self._embedder.embed_query(text)[None, :])
         return self._known[key]
 
-    def warm_up(self, documents: Sequence[str], queries: Sequence[str]) -> None:
-        """Compute what is missing, texts of like length together; says on stderr how far it is."""
-        distinct = sorted({text for text in documents if _key("document", text) not in self._known}, key=len)
-        for start in range(0, len(distinct), _BATCH):
-            self.embed_documents(distinct[start : start + _BATCH])
-            _say("documents", min(start + _BATCH, len(distinct)), len(distinct))
-        asked = sorted({text for text in queries if _key("query", text) not in self._known})
-        for number, text in enumerate(asked, 1):
-            self.embed_query(text)
-            _say("queries", number, len(asked))
-
     def close(self) -> None:
         self._file.close()
 
@@ -94,8 +80,3 @@ class CachedEmbedder:
 
 def _key(kind: str, text: str) -> tuple[str, bytes]:
     return kind, hashlib.sha256((embeddable(text) or "").encode()).digest()
-
-
-def _say(what: str, done: int, total: int) -> None:
-    if done == total or done % _REPORT_EVERY == 0:
-        print(f"  {what} embedded: {done:,} of {total:,}", file=sys.stderr, flush=True)

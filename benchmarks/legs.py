@@ -1,45 +1,43 @@
-"""Asking one leg alone, and the two fused, each through the store's own code.
+"""Asking the text leg, the vector leg, and both fused, each through the store's own code.
 
-Text alone is a store that was opened without an embedder. Vector alone has no public form, because weight 0 keeps a
-leg's rows in the list; it is read here below the facade, with the same row filter and candidates.
+One explained answer gives all three: its hits are the fused list, and every candidate says which rank each leg gave
+it. A leg's ranks are those that it gives alone; only its weight in fusion depends on the other.
 """
 
 from memstore import MemoryStore, Scope
-from memstore.asking import principal, row_filter
-from memstore.embedding import Embedder, check_query
-from memstore.times import to_micros
-from memstore.types import Layer
+from memstore.golden import leg_ids
+from memstore.types import Layer, Recall
 
 LEGS = ("text", "vector", "fused")
+TIMEOUT_S = 60.0
 
 
-def store_ids(store: MemoryStore, scope: Scope, layer: Layer, query: str, top: int) -> list[str]:
-    """Ids by the store's own answer: the text leg where it has no embedder, else both fused.
+def answer(
+    store: MemoryStore, scope: Scope, layer: Layer, query: str, limit: int, *, explain: bool = False
+) -> Recall:
+    """The store's answer.
 
     :raises RuntimeError: when a leg did not take part, which would be measured as a bad result.
     """
     ask = store.search_messages if layer == "messages" else store.recall
-    answer = ask(scope, query, top, timeout_s=60.0)
-    if answer.degraded:
-        raise RuntimeError(f"the {answer.degraded[0].leg} leg did not answer: {answer.degraded[0].reason}")
-    return [hit.id for hit in answer]
+    found = ask(scope, query, limit, explain=explain, timeout_s=TIMEOUT_S)
+    if found.degraded:
+        raise RuntimeError(f"the {found.degraded[0].leg} leg did not answer: {found.degraded[0].reason}")
+    return found
 
 
-def vector_ids(
-    store: MemoryStore, embedder: Embedder, scope: Scope, layer: Layer, query: str, top: int
-) -> list[str]:
-    """Ids by the vector leg alone.
+def ids(store: MemoryStore, scope: Scope, layer: Layer, query: str, limit: int) -> list[str]:
+    """The store's answer alone: the text leg where it has no embedder, else both fused."""
+    return [hit.id for hit in answer(store, scope, layer, query, limit)]
 
-    :raises RuntimeError: when the store has no vectors.
-    """
-    vector = check_query(embedder.embed_query(query), embedder.identity.dim)
-    now = to_micros(store._clock.now())  # noqa: SLF001
-    with store._storage.read() as reader:  # noqa: SLF001
-        generation = reader.generation("active")
-        if generation is None:
-            raise RuntimeError("the store has no vectors yet")
-        operation = "search" if layer == "messages" else "recall"
-        where = row_filter(principal(reader, scope), operation, layer, now=now)
-        refs = [found.ref for found in reader.vector_search(layer, generation.number, vector, where, top)]
-        rows = reader.message_rows(refs) if layer == "messages" else reader.memory_rows(refs)
-        return [rows[ref].id for ref in refs]
+
+def ids_by_leg(
+    store: MemoryStore, scope: Scope, layer: Layer, query: str, limit: int
+) -> dict[str, list[str]]:
+    """What each leg answers alone, and both fused, at most ``limit`` rows each."""
+    found = answer(store, scope, layer, query, limit, explain=True)
+    return {
+        "text": leg_ids(found, "text")[:limit],
+        "vector": leg_ids(found, "vector")[:limit],
+        "fused": [hit.id for hit in found],
+    }

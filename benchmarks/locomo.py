@@ -1,8 +1,8 @@
 """LoCoMo (Maharana et al., ACL 2024; CC BY-NC 4.0): long English conversations of two people, with questions.
 
-A document is one turn; a question is asked over its own conversation, and answered by the turns its ``evidence``
-names. Categories: 1 multi-hop, 2 temporal, 3 open-domain, 4 single-hop, 5 adversarial (the question names the
-wrong person, the evidence is still the turn it was made from).
+A document is one turn, with its speaker as the message's name; a question is asked over its own conversation, and
+answered by the turns its ``evidence`` names. Categories: 1 multi-hop, 2 temporal, 3 open-domain, 4 single-hop,
+5 adversarial (the question names the wrong person, the evidence is still the turn it was made from).
 """
 
 import json
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus import Corpus, DataMissing, Document, Question, shortened
+from benchmarks.corpus import Corpus, DataMissing, Document, Part, Question, shortened
 
 NAME = "locomo"
 GROUPS = {
@@ -22,6 +22,9 @@ GROUPS = {
     "4": "single-hop",
     "5": "adversarial",
 }
+CHOOSING_CONVERSATIONS = 3
+"""Settings are chosen on the first three conversations; people and topics of the others are not seen."""
+
 _SESSION = re.compile(r"session_(\d+)\Z")
 _TURN_SECONDS = 20
 """The data gives a time for a session only; its turns are laid this far apart, to keep their order."""
@@ -37,6 +40,11 @@ def read(folder: Path, limit: int | None = None) -> list[Corpus]:
         raise DataMissing(f"there is no locomo*.json in {folder}")
     samples = [sample for file in files for sample in json.loads(file.read_text(encoding="utf-8"))]
     return shortened((_corpus(sample) for sample in samples), limit)
+
+
+def part(place: int, _question_id: str) -> Part:
+    """The part of a question, by the place of its conversation."""
+    return "choose" if place < CHOOSING_CONVERSATIONS else "report"
 
 
 def _corpus(sample: dict[str, Any]) -> Corpus:
@@ -61,7 +69,7 @@ def _documents(conversation: dict[str, Any]) -> Iterator[Document]:
             shared = f" [shared image: {caption}]" if caption else ""
             yield Document(
                 turn["dia_id"],
-                f"{turn['speaker']}: {turn['text']}{shared}",
+                f"{turn['text']}{shared}",
                 (start + timedelta(seconds=_TURN_SECONDS * place)).isoformat(),
                 turn["speaker"],
             )

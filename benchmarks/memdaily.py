@@ -67,9 +67,7 @@ def read(folder: Path, limit: int | None = None) -> list[Corpus]:
 
     :raises DataMissing: when the folder holds none of the data set's files.
     """
-    trajectories = list(_trajectories(folder))
-    if not trajectories:
-        raise DataMissing(f"there is no 0?_*.json of MemDaily in {folder}")
+    trajectories = _present(folder)
     choice = random.Random(SEED)
     per_type = PER_TYPE if limit is None else -(-limit // len(GROUPS))
     chosen: list[Trajectory] = []
@@ -80,6 +78,21 @@ def read(folder: Path, limit: int | None = None) -> list[Corpus]:
         chosen = chosen[:limit] if len(chosen) <= limit else _evenly(chosen, limit)
     pool = _pool(trajectories)
     return [_corpus(trajectory, pool, choice) for trajectory in chosen]
+
+
+def texts(folder: Path) -> list[str]:
+    """Every distinct message.
+
+    :raises DataMissing: when the folder holds none of the data set's files.
+    """
+    return [candidate.text for candidate in _pool(_present(folder))]
+
+
+def _present(folder: Path) -> list[Trajectory]:
+    trajectories = list(_trajectories(folder))
+    if not trajectories:
+        raise DataMissing(f"there is no 0?_*.json of MemDaily in {folder}")
+    return trajectories
 
 
 def _evenly(chosen: Sequence[Trajectory], limit: int) -> list[Trajectory]:

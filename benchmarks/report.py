@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ from typing import Any
 import apsw
 
 import memstore
+from benchmarks.corpus import PARTS
+from memstore import Settings
 from memstore.embedding import Embedder
 
-_LEG_COLOURS = {"text": "#4c72b0", "vector": "#dd8452", "fused": "#55a868"}
+_LEG_COLOURS = {"text": "#4c8bd0", "vector": "#dd8452", "fused": "#55a868"}
+_INK = "#808890"
+"""Readable on white and on black: the background of a plot is transparent."""
 
 
 def circumstances(embedder: Embedder | None) -> dict[str, Any]:
@@ -46,6 +51,16 @@ def circumstances(embedder: Embedder | None) -> dict[str, Any]:
     }
 
 
+def recall_settings(settings: Settings) -> dict[str, Any]:
+    """What of a store's settings changes its answers."""
+    others = ("timezone", "durability", "busy_timeout_s")
+    return {
+        field.name: dict(value) if isinstance(value := getattr(settings, field.name), Mapping) else value
+        for field in fields(settings)
+        if field.name not in others
+    }
+
+
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -53,6 +68,11 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def say(what: str) -> None:
+    """How far a run is, on stderr."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def write(figures: Mapping[str, Any], out: Path) -> None:
@@ -94,25 +114,58 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table of Markdown; the first column left, the others right."""
+    lines = [
+        list(head),
+        ["---", *["---:"] * (len(head) - 1)],
+        *[[_cell(value) for value in row] for row in rows],
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+_MEASURES = (
+    *(f"{name}@{k}" for name in ("recall", "any", "all") for k in (5, 10, 20)),
+    "hit@10",
+    "mrr@10",
+    "ndcg@10",
+)
+
+
 def quality_table(figures: Mapping[str, Any]) -> str:
-    """Overall scores a leg, then recall@10 by group."""
-    measures = ("recall@5", "recall@10", "recall@20", "hit@10", "mrr@10")
-    parts = []
+    """Scores a leg and part of each set, and of all sets of a language; then recall@10 by group."""
+    blocks = []
     for name, result in figures["results"].items():
-        groups = list(result["legs"]["text"]["by_group"])
-        parts.append(
-            f"{name}: {result['questions']:,} questions, {result['documents']:,} documents; "
-            "then recall@10 by group\n"
-            + table(
-                ["leg", *measures, *(f"[{group}]" for group in groups)],
-                [
-                    [leg, *(scores["all"][measure] for measure in measures)]
-                    + [scores["by_group"][group]["recall@10"] for group in groups]
-                    for leg, scores in result["legs"].items()
-                ],
-            )
-        )
-    return "\n\n".join(parts)
+        head = f"{name}: {result['questions']:,} questions, {result['documents']:,} documents"
+        for reason, count in result["excluded"].items():
+            head += f"; {count:,} left out ({reason})"
+        blocks.append(f"{head}\n{_scores_table(result['legs'])}\n\n{_group_table(result['legs'])}")
+        if "session_legs" in result:
+            blocks.append(f"{name}, sessions instead of turns\n{_scores_table(result['session_legs'])}")
+    blocks += [
+        f"all sets in {language}\n{_scores_table(by_leg)}"
+        for language, by_leg in figures["languages"].items()
+    ]
+    return "\n\n".join(blocks)
+
+
+def _scores_table(by_leg: Mapping[str, Any]) -> str:
+    rows = [
+        [f"{leg}, {part}", scores[part]["questions"], *(scores[part][measure] for measure in _MEASURES)]
+        for part in ("all", *PARTS)
+        for leg, scores in by_leg.items()
+    ]
+    return table(["leg, part", "N", *_MEASURES], rows)
+
+
+def _group_table(by_leg: Mapping[str, Any]) -> str:
+    groups = list(by_leg["fused"]["by_group"])
+    rows = [
+        [f"{leg}, {part}", *(scores["by_group"][group][part]["recall@10"] for group in groups)]
+        for part in ("all", *PARTS)
+        for leg, scores in by_leg.items()
+    ]
+    return table(["recall@10", *(f"[{group}]" for group in groups)], rows)
 
 
 def speed_table(figures: Mapping[str, Any]) -> str:
@@ -160,15 +213,15 @@ def plot(figures: Mapping[str, Any], out: Path) -> Path | None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
-    if figures["benchmark"] == "quality":
-        _quality_bars(axes, figures)
-    else:
-        _speed_bars(axes, figures)
-    axes.spines[["top", "right"]].set_visible(False)
-    target = out.with_suffix(".png")
-    figure.savefig(target, dpi=130)
-    plt.close(figure)
+    colours = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    draw = {"quality": _quality_bars, "speed": _speed_bars, "ablation": _ablation_dots}[figures["benchmark"]]
+    with plt.rc_context(dict.fromkeys(colours, _INK)):
+        figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+        draw(axes, figures)
+        axes.spines[["top", "right"]].set_visible(False)
+        target = out.with_suffix(".png")
+        figure.savefig(target, dpi=130, transparent=True)
+        plt.close(figure)
     return target
 
 
@@ -178,6 +231,8 @@ def _quality_bars(axes: Any, figures: Mapping[str, Any]) -> None:
         leg: [result["legs"][leg]["all"]["recall@10"] for result in results.values()] for leg in _LEG_COLOURS
     }
     labels = [f"{name}\n({result['questions']} questions)" for name, result in results.items()]
+    if len(labels) > 4:
+        axes.tick_params(axis="x", labelsize=8)
     _grouped(axes, labels, groups, "{:.2f}")
     axes.set_ylim(0, 1)
     axes.set_ylabel("recall@10")
@@ -193,6 +248,38 @@ def _speed_bars(axes: Any, figures: Mapping[str, Any]) -> None:
     _grouped(axes, labels, groups, "{:.1f}")
     axes.set_ylabel("milliseconds, median")
     axes.set_title("Recall of one user (model time left out)")
+
+
+_SET_COLOURS = ("#4c8bd0", "#dd8452", "#55a868", "#c060a0", "#a08040")
+
+
+def _ablation_dots(axes: Any, figures: Mapping[str, Any]) -> None:
+    """A line a variant, a dot a set: what fused recall@10 gains or loses."""
+    variants = list(dict.fromkeys(row["variant"] for row in figures["rows"]))
+    axes.figure.set_size_inches(8, 1.6 + 0.24 * len(variants))
+    for (name, result), colour in zip(figures["results"].items(), _SET_COLOURS, strict=False):
+        rows = [row for row in figures["rows"] if row["set"] == name and row["difference"] is not None]
+        axes.plot(
+            [row["difference"] for row in rows],
+            [variants.index(row["variant"]) for row in rows],
+            "o",
+            color=colour,
+            markersize=5,
+            alpha=0.85,
+            label=f"{name} ({result['questions']['choose']})",
+        )
+    axes.axvline(0, color=_INK, linewidth=0.8)
+    axes.set_yticks(range(len(variants)), variants, fontsize=8)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=_INK, alpha=0.25)
+    axes.set_xlabel("difference of fused recall@10 to the defaults (questions that choose)")
+    axes.legend(
+        frameon=False,
+        fontsize=8,
+        loc="upper center",
+        bbox_to_anchor=(0.4, 1.0 + 1.6 / len(variants)),
+        ncols=4,
+    )
 
 
 def _grouped(axes: Any, labels: Sequence[str], groups: Mapping[str, Sequence[float]], form: str) -> None:

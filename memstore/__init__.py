@@ -29,24 +29,36 @@ if TYPE_CHECKING:
     )
     from memstore.store import MemoryStore, ScopedStore
     from memstore.types import (
+        CandidateReport,
+        Change,
         Degraded,
+        DictionaryReport,
+        DictionaryWord,
+        Difference,
         DoctorReport,
         Explanation,
         Finding,
+        GenerationRecord,
         Hit,
         ImportReport,
         IndexReport,
         LegReport,
+        LegSummary,
         Memory,
         Message,
         Page,
+        Reason,
         Recall,
+        RecallExplanation,
+        RecallTrace,
         Receipt,
         RecoverReport,
+        Replay,
         Scope,
         SessionRecord,
         SkippedLine,
         StoredMessage,
+        WhyNot,
     )
 
 __version__ = "0.1.0"
@@ -62,20 +74,24 @@ _HOMES = {
     ),
     "memstore.store": ("MemoryStore", "ScopedStore"),
     "memstore.types": (
-        "Degraded", "DoctorReport", "Explanation", "Finding", "Hit", "ImportReport", "IndexReport", "LegReport",
-        "Memory", "Message", "Page", "Recall", "Receipt", "RecoverReport", "Scope", "SessionRecord", "SkippedLine",
-        "StoredMessage",
+        "CandidateReport", "Change", "Degraded", "DictionaryReport", "DictionaryWord", "Difference",
+        "DoctorReport", "Explanation", "Finding", "GenerationRecord", "Hit", "ImportReport", "IndexReport",
+        "LegReport", "LegSummary", "Memory", "Message", "Page", "Reason", "Recall", "RecallExplanation",
+        "RecallTrace", "Receipt", "RecoverReport", "Replay", "Scope", "SessionRecord", "SkippedLine",
+        "StoredMessage", "WhyNot",
     ),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Clock", "ConfigError", "Degraded", "DoctorReport", "Embedder", "EmbedderIdentity", "EmbedderMismatch",
-    "EmbedderUnavailable", "EmbeddingError", "EmbeddingRejected", "Explanation", "FallbackError", "Finding", "Hit",
+    "CandidateReport", "Change", "Clock", "ConfigError", "Degraded", "DictionaryReport", "DictionaryWord",
+    "Difference", "DoctorReport", "Embedder", "EmbedderIdentity", "EmbedderMismatch", "EmbedderUnavailable",
+    "EmbeddingError", "EmbeddingRejected", "Explanation", "FallbackError", "Finding", "GenerationRecord", "Hit",
     "ImportReport", "IndexReport", "InvalidInput", "InvalidScope", "InvalidSessionKey", "InvalidText",
-    "InvalidTime", "LegReport", "Memory", "MemoryStore", "MemstoreError", "Message", "NotFound", "NotPermitted",
-    "Page", "Recall", "Receipt", "RecoverReport", "Scope", "ScopedStore", "SessionRecord", "Settings",
-    "SkippedLine", "StoreError", "StoredMessage", "SystemClock",
+    "InvalidTime", "LegReport", "LegSummary", "Memory", "MemoryStore", "MemstoreError", "Message", "NotFound",
+    "NotPermitted", "Page", "Reason", "Recall", "RecallExplanation", "RecallTrace", "Receipt", "RecoverReport",
+    "Replay", "Scope", "ScopedStore", "SessionRecord", "Settings", "SkippedLine", "StoreError", "StoredMessage",
+    "SystemClock", "WhyNot",
 ]  # fmt: skip
 
 

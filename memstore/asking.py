@@ -40,6 +40,7 @@ def row_filter(
     since: int | None = None,
     until: int | None = None,
     as_of: int | None = None,
+    known_at: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     include_history: bool = False,
     live_only: bool = False,
@@ -48,7 +49,9 @@ def row_filter(
 
     :raises InvalidInput: for kinds or roles that do not exist.
     """
-    history = include_history or as_of is not None
+    any_version = include_history or as_of is not None
+    # What was current then may be superseded since, so that known_at too asks for rows of the history.
+    history = any_version or known_at is not None
     return RowFilter(
         team_id=asker.scope.team_id,
         user_id=asker.scope.user_id,
@@ -61,7 +64,8 @@ def row_filter(
         since=since,
         until=until,
         as_of=as_of,
-        current_at=None if history else now,
+        known_at=known_at,
+        current_at=None if any_version else (now if known_at is None else known_at),
         live_only=live_only,
         metadata=_checked_metadata(metadata),
     )

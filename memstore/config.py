@@ -1,11 +1,12 @@
 """Settings, and the only place where the environment is read."""
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import available_timezones
 
 from memstore.errors import ConfigError
@@ -25,14 +26,47 @@ ENVIRONMENT = MappingProxyType(
         "agent": "MEMSTORE_AGENT",
         "task": "MEMSTORE_TASK",
         "embedder": "MEMSTORE_EMBEDDER",
+        "language": "MEMSTORE_LANGUAGE",
+        "embeddings_url": "MEMSTORE_EMBEDDINGS_URL",
+        "embeddings_key": "MEMSTORE_EMBEDDINGS_KEY",
+        "embeddings_dimensions": "MEMSTORE_EMBEDDINGS_DIMENSIONS",
+        "embeddings_query_prefix": "MEMSTORE_EMBEDDINGS_QUERY_PREFIX",
+        "embeddings_document_prefix": "MEMSTORE_EMBEDDINGS_DOCUMENT_PREFIX",
     }
 )
-"""What the command line reads from the environment where an option is not given."""
+"""What is read from the environment: by the command line where an option is not given, and the ``embeddings_``
+ones wherever an embedder is named ``openai:<model>``."""
 
 
 def from_environment(option: str) -> str | None:
     """The value of a command-line option's environment variable, None where unset or empty."""
     return os.environ.get(ENVIRONMENT[option]) or None
+
+
+def embeddings_server() -> dict[str, Any]:
+    """The arguments of an ``openai:`` embedder, besides the model: ``base_url``, ``api_key``, ``dimensions`` and the
+    prefixes.
+
+    :raises ConfigError: without a URL, or when the dimensions are no number.
+    """
+    url = from_environment("embeddings_url")
+    if url is None:
+        raise ConfigError(
+            f"an embedder 'openai:<model>' needs to know its server: set {ENVIRONMENT['embeddings_url']}, "
+            "such as https://api.openai.com/v1"
+        )
+    dimensions = from_environment("embeddings_dimensions")
+    if dimensions is not None and not (dimensions.isascii() and dimensions.isdigit()):
+        raise ConfigError(
+            f"{ENVIRONMENT['embeddings_dimensions']} must be a whole number, not {dimensions!r:.40}"
+        )
+    return {
+        "base_url": url,
+        "api_key": from_environment("embeddings_key"),
+        "dimensions": None if dimensions is None else int(dimensions),
+        "query_prefix": from_environment("embeddings_query_prefix") or "",
+        "document_prefix": from_environment("embeddings_document_prefix") or "",
+    }
 
 
 def machine_zone_name() -> str:
@@ -54,40 +88,117 @@ class Settings:
 
     :param timezone: IANA name of the store's zone. Fixed when the store is made; None takes the store's own,
         for a new store the machine's. Naming another one for an existing store is an error.
+    :param fold_variants: whether traditional and simplified Chinese characters find each other (needs the extra
+        ``zh``). None takes the store's own, for a new store False. An existing store is changed by
+        ``MemoryStore.reindex(fold_variants=…)``; contradicting it here is an error.
     :param durability: ``disk``: an acknowledged call survives power loss. ``process``: it survives the death of
         the process only.
     :param candidate_factor: each leg of a recall brings ``candidate_factor × limit`` candidates.
     :param rrf_k: the constant of reciprocal rank fusion.
     :param leg_weights: factor of each leg's fusion terms.
+    :param stop_words: leave words without meaning of their own (the, what, 的, 什么) out of what the text leg looks
+        for, as long as others remain. Literal matches of the whole query are not concerned.
+    :param sentences: a query of several sentences is also asked sentence by sentence, by its last so many. Each costs
+        a call of the model and a search. 0: only as a whole.
+    :param full_coverage: the part of the query's words that the best text row must hold for the text leg to count
+        fully; below it the leg's weight falls in proportion. 0: it always counts fully.
+    :param neighbour_weights: how much the score of a message gains from the turn before and after it, for each leg.
+        Without an entry a leg looks at each message alone.
+    :param neighbour_gap_s: turns further apart in time are no neighbours.
+    :param pool_factor: ``pool_factor × candidates`` of a leg are looked at with their neighbours.
+    :param recency_half_life_s: late factor: a hit this old counts half. None: age does not count.
+    :param priority_weight: late factor: a memory of priority 100 counts ``1 + priority_weight`` times as much as
+        one of priority 0.
+    :param collapse_similarity: late factor: of hits whose words overlap at least this much (Jaccard, 0 to 1) only
+        the best is returned. None: all are.
+    :param floors: for each leg the least score of a row; below it the leg does not bring it. None: those that a
+        calibration stored for the model, if any. Larger is nearer: BM25 and cosine.
     :param busy_timeout_s: how long to wait for another process' write lock.
     """
 
     timezone: str | None = None
+    fold_variants: bool | None = None
     durability: Durability = "disk"
     candidate_factor: int = 3
     rrf_k: int = 60
     leg_weights: Mapping[str, float] = field(default_factory=lambda: {"text": 1.0, "vector": 1.0})
+    stop_words: bool = True
+    sentences: int = 6
+    full_coverage: float = 0.5
+    neighbour_weights: Mapping[str, tuple[float, float]] = field(
+        default_factory=lambda: {"text": (0.6, 0.2), "vector": (0.5, 0.2)}
+    )
+    neighbour_gap_s: float = 600.0
+    pool_factor: int = 4
+    recency_half_life_s: float | None = None
+    priority_weight: float = 0.0
+    collapse_similarity: float | None = None
+    floors: Mapping[str, float] | None = None
     busy_timeout_s: float = BUSY_TIMEOUT_S
 
     def __post_init__(self) -> None:
+        if self.fold_variants not in (None, True, False):
+            raise ConfigError(f"fold_variants must be True, False or None, not {self.fold_variants!r}")
         if self.durability not in ("disk", "process"):
             raise ConfigError(f"durability must be 'disk' or 'process', not {self.durability!r}")
-        if not isinstance(self.candidate_factor, int) or self.candidate_factor < 1:
-            raise ConfigError(
-                f"candidate_factor must be a whole number from 1, not {self.candidate_factor!r}"
-            )
-        if not isinstance(self.rrf_k, int) or self.rrf_k < 0:
-            raise ConfigError(f"rrf_k must be a whole number from 0, not {self.rrf_k!r}")
-        unknown = set(self.leg_weights) - {"text", "vector"}
-        if unknown:
-            raise ConfigError(
-                f"leg_weights names unknown legs {sorted(unknown)}; the legs are 'text' and 'vector'"
-            )
-        if any(not isinstance(w, int | float) or w < 0 for w in self.leg_weights.values()):
-            raise ConfigError("leg_weights must not be negative")
-        if not self.busy_timeout_s > 0:
+        if not _is_number(self.busy_timeout_s, least=1e-9):
             raise ConfigError("busy_timeout_s must be positive")
+        self._check_legs()
+        self._check_late_factors()
+
+    def _check_legs(self) -> None:
+        _check_whole("candidate_factor", self.candidate_factor, least=1)
+        _check_whole("rrf_k", self.rrf_k, least=0)
+        _check_whole("pool_factor", self.pool_factor, least=1)
+        _check_whole("sentences", self.sentences, least=0)
+        _check_number("full_coverage", self.full_coverage, most=1.0)
+        _check_number("neighbour_gap_s", self.neighbour_gap_s)
+        for weight in _by_leg("leg_weights", self.leg_weights):
+            _check_number("leg_weights", weight)
+        for pair in _by_leg("neighbour_weights", self.neighbour_weights):
+            if not isinstance(pair, tuple | list) or len(pair) != len(("before", "after")):
+                raise ConfigError(f"neighbour_weights are pairs (before, after), not {pair!r:.60}")
+            for weight in pair:
+                _check_number("neighbour_weights", weight)
+        for floor in _by_leg("floors", self.floors or {}):
+            _check_number("floors", floor, least=-math.inf)
+
+    def _check_late_factors(self) -> None:
+        _check_number("priority_weight", self.priority_weight)
+        if self.collapse_similarity is not None:
+            _check_number("collapse_similarity", self.collapse_similarity, most=1.0)
+        half_life = self.recency_half_life_s
+        if half_life is not None and not _is_number(half_life, least=1e-9):
+            raise ConfigError(f"recency_half_life_s must be positive or None, not {half_life!r:.60}")
 
     def leg_weight(self, leg: str) -> float:
         """The weight of a leg; 1.0 where the mapping does not name it."""
         return float(self.leg_weights.get(leg, 1.0))
+
+
+def _check_whole(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name} must be a whole number from {least}, not {value!r:.60}")
+
+
+def _is_number(value: object, *, least: float = 0.0, most: float = math.inf) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number and least <= value <= most  # type: ignore[operator] # a number, as asked before
+
+
+def _check_number(name: str, value: object, *, least: float = 0.0, most: float = math.inf) -> None:
+    if not _is_number(value, least=least, most=most):
+        bounds = (
+            "" if least == -math.inf else f" from {least:g}" + (f" to {most:g}" if most < math.inf else "")
+        )
+        raise ConfigError(f"{name} must be a number{bounds}, not {value!r:.60}")
+
+
+def _by_leg(name: str, value: object) -> Iterable[object]:
+    """The values of a mapping with an entry a leg."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is a mapping with an entry a leg, not {type(value).__name__}")
+    unknown = [leg for leg in value if leg not in ("text", "vector")]
+    if unknown:
+        raise ConfigError(f"{name} names unknown legs {unknown!r:.60}; the legs are 'text' and 'vector'")
+    return value.values()

@@ -6,7 +6,6 @@ from memstore.embedding import Embedder
 from memstore.errors import EmbeddingError
 from memstore.fallback import Fallback
 from memstore.storage.base import Storage
-from memstore.text import Tokenizer
 from memstore.types import Finding
 
 RECOVER = "memstore recover --out NEW.db"
@@ -64,18 +63,6 @@ def _check_modes(fallback: Fallback) -> list[Finding]:
         for path in paths
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077
     ]
-
-
-def check_tokenizer(storage: Storage, tokenizer: Tokenizer) -> list[Finding]:
-    """Whether the text indexes were made by this tokenizer."""
-    with storage.read() as reader:
-        recorded = reader.meta("tokenizer")
-    if recorded == tokenizer.identity:
-        return []
-    message = (
-        f"the text indexes were made by another tokenizer ({recorded}), this one is {tokenizer.identity}"
-    )
-    return [Finding("tokenizer", "error", message, "memstore reindex")]
 
 
 def check_embedder(storage: Storage, embedder: Embedder | None) -> list[Finding]:

@@ -16,6 +16,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from memstore.config import embeddings_server
 from memstore.errors import EmbeddingRejected, InvalidInput
 
 if TYPE_CHECKING:
@@ -205,18 +206,22 @@ def _numbers(vectors: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 _FORMS = (
-    "'local', 'st:<model name or folder>', an object with identity, embed_documents and embed_query, or None"
+    "'local', 'st:<model name or folder>', 'openai:<model>', "
+    "an object with identity, embed_documents and embed_query, or None"
 )
 # By name, not by import: the adapters sit above the port and import it.
 _LOCAL = ("memstore.embedders.local", "LocalEmbedder")
 _ST = ("memstore.embedders.sentence_transformers", "SentenceTransformerEmbedder")
+_OPENAI = ("memstore.embedders.openai", "OpenAIEmbedder")
 
 
 def resolve(spec: str | Embedder | None) -> Embedder | None:
     """The embedder that ``spec`` names; objects are checked for the port's members and given back.
 
     Cheap: loads no model and imports no torch. A missing package therefore shows at first use, as
-    :class:`~memstore.errors.EmbedderUnavailable`.
+    :class:`~memstore.errors.EmbedderUnavailable`. The server of an ``openai:`` model is named by the environment.
+
+    :raises ConfigError: when the environment names none.
     """
     if spec is None:
         return None
@@ -226,13 +231,15 @@ def resolve(spec: str | Embedder | None) -> Embedder | None:
         kind, colon, rest = spec.partition(":")
         if kind == "st" and colon and rest.strip():
             return _adapter(_ST, rest.strip())
+        if kind == "openai" and colon and rest.strip():
+            return _adapter(_OPENAI, rest.strip(), **embeddings_server())
         raise InvalidInput(f"unknown embedder {spec!r}: use {_FORMS}")
     return _checked_object(spec)
 
 
-def _adapter(where: tuple[str, str], *arguments: str) -> Embedder:
+def _adapter(where: tuple[str, str], *arguments: str, **options: Any) -> Embedder:
     module, name = where
-    embedder: Embedder = getattr(importlib.import_module(module), name)(*arguments)
+    embedder: Embedder = getattr(importlib.import_module(module), name)(*arguments, **options)
     return embedder
 
 

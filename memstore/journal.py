@@ -14,9 +14,10 @@ from typing import Any
 
 from memstore.clock import Clock
 from memstore.fallback import Fallback, Operation
-from memstore.sessions import after_messages, message_text, new_session
+from memstore.sessions import after_messages, new_session, spoken
 from memstore.storage.base import MessageRow, SessionRow, Storage, Writer
-from memstore.text import IndexTokens, Tokenizer
+from memstore.text import IndexTokens
+from memstore.tokenizers import Tokenizers
 
 logger = logging.getLogger("memstore")
 
@@ -34,10 +35,10 @@ LAST_NUMBER = "fallback_lines"
 class Journal:
     """Storage and fallback as one place to write to."""
 
-    def __init__(self, storage: Storage, fallback: Fallback, tokenizer: Tokenizer, clock: Clock) -> None:
+    def __init__(self, storage: Storage, fallback: Fallback, tokenizers: Tokenizers, clock: Clock) -> None:
         self._storage = storage
         self._fallback = fallback
-        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
         self._clock = clock
         self._settled_on: str | None = None  # the day on which other days' files were last looked through
 
@@ -121,15 +122,13 @@ class Journal:
         arrival = max(row.arrival, tx.next_arrivals(row.team_id, row.user_id, 1))
         tx.use_arrival(row.team_id, row.user_id, arrival)
         row = replace(row, pos=max(row.pos, last_pos + 1), arrival=arrival)
-        insert_rows(tx, self._tokens, session, [row])
+        tokenizer = self._tokenizers.of(tx, row.team_id)
+        insert_rows(tx, lambda adopted: tokenizer.index(spoken(adopted)), session, [row])
         owner = {"team_id": row.team_id, "user_id": row.user_id}
         tx.enqueue("index", f"index:{row.team_id}:{row.user_id}", owner, row.recorded_at)
         return [
             {"op": "placed", "team_id": row.team_id, "id": row.id, "pos": row.pos, "arrival": row.arrival}
         ]
-
-    def _tokens(self, row: MessageRow) -> IndexTokens:
-        return self._tokenizer.index(message_text(row))
 
 
 def _number(numbered: tuple[int, Operation]) -> int:

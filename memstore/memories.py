@@ -15,8 +15,8 @@ from memstore.ids import is_id, new_id
 from memstore.journal import Journal
 from memstore.session_key import parse_session_key
 from memstore.storage.base import MemoryRow, MessageRow, Reader, Storage, Writer
-from memstore.text import Tokenizer
 from memstore.times import to_micros
+from memstore.tokenizers import Tokenizers
 from memstore.types import (
     ABSOLUTE_PRIORITY,
     KINDS,
@@ -39,11 +39,11 @@ class Memories:
     """Rows by id, under the access rules."""
 
     def __init__(
-        self, storage: Storage, journal: Journal, tokenizer: Tokenizer, clock: Clock, instant: Instant
+        self, storage: Storage, journal: Journal, tokenizers: Tokenizers, clock: Clock, instant: Instant
     ) -> None:
         self._storage = storage
         self._journal = journal
-        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
         self._clock = clock
         self._instant = instant
 
@@ -72,7 +72,7 @@ class Memories:
         row = self._with_times(row, valid_from, valid_to, expires_at)
         if idempotency_key is not None:
             _check_text("idempotency_key", idempotency_key)
-        tokens = self._tokenizer.index(content)
+        tokens = self._tokenizers.likely(scope.team_id).index(content)
         with self._storage.write() as tx:
             if not tx.join(scope.team_id, scope.user_id, row.recorded_at).is_member:
                 raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
@@ -80,6 +80,7 @@ class Memories:
                 known = tx.memory_by_idempotency_key(scope.team_id, scope.user_id, idempotency_key)
                 if known is not None:
                     return memory(known)
+            tokens = self._tokenizers.of(tx, scope.team_id).renewed(tokens, content)
             row = tx.insert_memory(row, tokens, idempotency_key)
             _enqueue_index(tx, row)
         return memory(row)
@@ -155,7 +156,7 @@ class Memories:
         """See :meth:`memstore.store.MemoryStore.update`."""
         if content is not None:
             _check_content(content)
-        tokens = self._tokenizer.index(content) if content is not None else None
+        tokens = self._tokenizers.likely(scope.team_id).index(content) if content is not None else None
         with self._storage.write() as tx:
             old = self._memory_for(tx, scope, memory_id, "add_version")
             if expected_version is not None and expected_version != old.version:
@@ -174,7 +175,8 @@ class Memories:
             now = self._now()
             row = replace(changed, version=old.version + 1, recorded_at=now, actor=scope.user_id)
             row = _holding_from(row, old, now, begin, end)
-            row = tx.insert_memory(row, tokens or self._tokenizer.index(row.content))
+            tokens = self._tokenizers.of(tx, scope.team_id).renewed(tokens, row.content)
+            row = tx.insert_memory(row, tokens)
             _enqueue_index(tx, row)
         return memory(row)
 
@@ -268,6 +270,8 @@ class Memories:
         limit: int,
         cursor: str | None,
         kinds: Sequence[str] | None,
+        as_of: object,
+        known_at: object,
         include_history: bool,
         metadata: Mapping[str, Any] | None,
     ) -> Page[Memory]:
@@ -282,6 +286,8 @@ class Memories:
                 "memories",
                 now=self._now(),
                 kinds=kinds,
+                as_of=self._instant(as_of),
+                known_at=self._instant(known_at),
                 include_history=include_history,
                 metadata=metadata,
             )

@@ -12,10 +12,11 @@ from memstore.fallback import Operation
 from memstore.ids import new_id
 from memstore.journal import Journal, insert_rows, message_operation, session_operation
 from memstore.session_key import SessionKey, parse_session_key
-from memstore.sessions import DEFAULT_TITLE, message_text
+from memstore.sessions import DEFAULT_TITLE, spoken
 from memstore.storage.base import MessageRow, SessionRow, Writer
-from memstore.text import IndexTokens, Tokenizer, searchable_text, without_empty_text
+from memstore.text import IndexTokens, searchable_text, without_empty_text
 from memstore.times import parse_instant, to_micros
+from memstore.tokenizers import Tokenizers
 from memstore.types import MAX_ID_LENGTH, ROLES, TRUST, Message, Receipt, Scope, SourceKind
 
 _SOURCE_OF_ROLE: Mapping[str, SourceKind] = {
@@ -195,9 +196,9 @@ def align(ours: Sequence[Held], theirs: Sequence[Draft]) -> Alignment:
 class Recorder:
     """Places drafts in their session and writes them with their fallback lines."""
 
-    def __init__(self, journal: Journal, tokenizer: Tokenizer, clock: Clock, zone: ZoneInfo) -> None:
+    def __init__(self, journal: Journal, tokenizers: Tokenizers, clock: Clock, zone: ZoneInfo) -> None:
         self._journal = journal
-        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
         self._clock = clock
         self._zone = zone
 
@@ -217,27 +218,26 @@ class Recorder:
         drafts = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
         if not drafts:
             return Receipt((), "both", str(key), 0)
-        tokens = self._tokens_of(drafts, lazily=transcript)
+        cut = self._cut(drafts, scope.team_id, lazily=transcript)
         with self._journal.writing() as (tx, operations):
             if not tx.join(scope.team_id, scope.user_id, drafts[0].row.recorded_at).is_member:
                 raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
+            tokenizer = self._tokenizers.of(tx, scope.team_id)
+            tokens = lambda row: tokenizer.renewed(cut.get(row.id), spoken(row))  # noqa: E731
             return _Placing(tx, operations, scope, str(key), drafts, tokens).place(transcript=transcript)
 
-    def _tokens_of(self, drafts: Sequence[Draft], *, lazily: bool) -> Callable[[MessageRow], IndexTokens]:
+    def _cut(self, drafts: Sequence[Draft], team_id: str, *, lazily: bool) -> dict[str, IndexTokens]:
         """Cut words before the write lock is taken. Of a transcript most is known already: only the dictionary
         is loaded beforehand, and what turns out to be new is cut when it is placed."""
         cut: dict[str, IndexTokens] = {}
+        tokenizer = self._tokenizers.likely(team_id)
         for drafted in drafts:
-            text = message_text(drafted.row)
+            said = spoken(drafted.row)
             if not lazily:
-                cut[drafted.row.id] = self._tokenizer.index(text)
-            elif self._tokenizer.warm_up(text):
+                cut[drafted.row.id] = tokenizer.index(said)
+            elif tokenizer.warm_up(said.text):
                 break
-
-        def tokens(row: MessageRow) -> IndexTokens:
-            return cut[row.id] if row.id in cut else self._tokenizer.index(message_text(row))
-
-        return tokens
+        return cut
 
 
 class _Placing:

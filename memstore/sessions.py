@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from memstore.session_key import parse_session_key
 from memstore.storage.base import MessageRow, SessionRow
-from memstore.text import searchable_text
+from memstore.text import Spoken, searchable_text
 
 DEFAULT_TITLE = "新会话"
 TITLE_CHARS = 40
@@ -17,6 +17,11 @@ _META_PREFIX = re.compile(r"\A(\s*\[[A-Za-z_]+:[^\]\n]{0,80}\])+\s*")
 def message_text(row: MessageRow) -> str:
     """The searchable text of a row."""
     return row.search_text if row.search_text is not None else searchable_text(json.loads(row.content))
+
+
+def spoken(row: MessageRow) -> Spoken:
+    """What a row gives to the indexes."""
+    return Spoken(message_text(row), row.name, row.created_at)
 
 
 def title_from(text: str) -> str:

@@ -4,17 +4,20 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import date
 from functools import wraps
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from memstore import doctor as checks
+from memstore import generations
 from memstore.asking import check_scope, principal, row_filter
 from memstore.canonical import check_encodable
+from memstore.changes import changes_between
 from memstore.clock import Clock, SystemClock
 from memstore.config import MAX_LIMIT, Settings, machine_zone_name
+from memstore.dictionary import Dictionaries
 from memstore.embedding import Embedder, resolve
 from memstore.errors import (
     ConfigError,
@@ -33,6 +36,7 @@ from memstore.index import Indexer
 from memstore.journal import Journal, session_operation
 from memstore.memories import Memories
 from memstore.rebuild import (
+    FOLD_VARIANTS,
     Collected,
     check_target,
     collect,
@@ -44,17 +48,23 @@ from memstore.rebuild import (
     set_log_aside,
     sole_recovery,
 )
-from memstore.recall import QueryEmbedding, Question, Recaller
+from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.session_key import parse_session_key
 from memstore.storage.migrate import newest_version
 from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.checks import check_file, counts
 from memstore.storage.sqlite.connection import StatementHook, scalar
-from memstore.text import Tokenizer
+from memstore.storage.sqlite.reader import SqliteReader
+from memstore.text import variant_table
 from memstore.times import parse_instant, to_micros, zone
+from memstore.tokenizers import Tokenizers
 from memstore.types import (
+    Change,
+    DictionaryReport,
+    DictionaryWord,
     DoctorReport,
+    GenerationRecord,
     IndexReport,
     Kind,
     Memory,
@@ -62,22 +72,26 @@ from memstore.types import (
     Page,
     Progress,
     Recall,
+    RecallTrace,
     Receipt,
     RecoverReport,
+    Replay,
     Role,
     Scope,
     SessionRecord,
     SourceKind,
     StoredMessage,
     Visibility,
+    WhyNot,
     check_limit,
 )
 from memstore.views import stored_message
 
 logger = logging.getLogger("memstore")
 
-When = datetime | str | float | None
-"""A time as callers give it: aware datetime, ISO 8601 text (without an offset: the store's zone) or seconds."""
+When = date | str | float | None
+"""A time as callers give it: aware datetime, date (its midnight in the store's zone), ISO 8601 text (without an offset:
+the store's zone) or seconds."""
 
 
 class MemoryStore:
@@ -108,7 +122,7 @@ class MemoryStore:
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
         self.path = _checked_path(path)
-        self._tokenizer = Tokenizer()
+        self._tokenizers = Tokenizers()
         if not self.path.exists():
             if holds_lines(self.path):
                 raise StoreMissing(
@@ -142,24 +156,28 @@ class MemoryStore:
         zone_name = self.settings.timezone or machine_zone_name()
         zone(zone_name)
         try:
-            SqliteStorage.create(path, _new_meta(new_id(self._clock.now()), zone_name, self._tokenizer))
+            SqliteStorage.create(path, _new_meta(new_id(self._clock.now()), zone_name, self.settings))
         except StoreExists:
             return  # another process was faster, and its store serves as well
 
     def _assemble(self) -> None:
         store_id, zone_name = self._identity()
+        self._check_folding()
         self.timezone = zone(zone_name)
         durable = self.settings.durability == "disk"
         self._fallback = Fallback(
             self.path, self.timezone, durable=durable, header=header(store_id, self.timezone)
         )
-        self._journal = Journal(self._storage, self._fallback, self._tokenizer, self._clock)
-        self._recorder = Recorder(self._journal, self._tokenizer, self._clock, self.timezone)
-        self._memories = Memories(self._storage, self._journal, self._tokenizer, self._clock, self._instant)
+        self._tokenizers.zone = self.timezone
+        self._journal = Journal(self._storage, self._fallback, self._tokenizers, self._clock)
+        self._recorder = Recorder(self._journal, self._tokenizers, self._clock, self.timezone)
+        self._memories = Memories(self._storage, self._journal, self._tokenizers, self._clock, self._instant)
+        self._dictionaries = Dictionaries(self._storage, self._tokenizers, self._clock)
         self._embedding = QueryEmbedding(self._embedder) if self._embedder is not None else None
         self._recaller = Recaller(
-            self._storage, self._tokenizer, self._embedding, self.settings, self._clock, self._instant
+            self._storage, self._tokenizers, self._embedding, self.settings, self._clock, self._instant
         )
+        self._traces = Traces(self._storage, self._recaller)
 
     def _identity(self) -> tuple[str, str]:
         """The store's id and zone, which were fixed when it was made.
@@ -170,7 +188,7 @@ class MemoryStore:
             store_id, zone_name = reader.meta("store_id"), reader.meta("timezone")
         if store_id is None or zone_name is None:  # an empty file that only now got its tables
             zone_name = self.settings.timezone or machine_zone_name()
-            meta = _new_meta(new_id(self._clock.now()), zone_name, self._tokenizer)
+            meta = _new_meta(new_id(self._clock.now()), zone_name, self.settings)
             with self._storage.write() as tx:
                 if tx.meta("store_id") is None:
                     for key, value in meta.items():
@@ -182,6 +200,18 @@ class MemoryStore:
                 f"the store's time zone is {zone_name} and does not change; the settings say {self.settings.timezone}"
             )
         return store_id, zone_name
+
+    def _check_folding(self) -> None:
+        """:raises ConfigError: when the settings contradict the store, or OpenCC is missing where it folds."""
+        with self._storage.read() as reader:
+            folds = reader.segmentation("").fold_variants
+        if folds:
+            variant_table()
+        if self.settings.fold_variants not in (None, folds):
+            raise ConfigError(
+                f"the store {'folds' if folds else 'does not fold'} traditional and simplified characters, the settings "
+                f"say otherwise; to change it run: memstore reindex --{'no-' if folds else ''}fold-variants"
+            )
 
     def _instant(self, value: object) -> int | None:
         return None if value is None else to_micros(parse_instant(value, self.timezone)[0])
@@ -308,10 +338,12 @@ class MemoryStore:
         since: When = None,
         until: When = None,
         as_of: When = None,
+        known_at: When = None,
         session: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         include_history: bool = False,
         explain: bool = False,
+        trace: bool = False,
         timeout_s: float = 5.0,
     ) -> Recall:
         """The memories that answer a query best, from text and vector search fused by reciprocal rank.
@@ -319,11 +351,20 @@ class MemoryStore:
         Any text is a legal query. Filters apply before ranking. By default only current memories are asked:
         ``as_of`` asks what was true then, ``include_history`` also returns superseded versions.
 
+        ``known_at`` asks what the store knew then: alone it gives the memories that this recall would have found at
+        that time, with ``as_of`` what was true then by what was known at ``known_at``. An update or a correction
+        recorded later is not known, also where it is valid from before. Rows are shown as they are now (``state``),
+        ranked by the statistics of now and allowed by the rights of now; what was deleted since is in no index and
+        does not come back. Knowledge goes by the stamps of recording: what was recorded while the clock was set back
+        counts as known from that earlier stamp on.
+
         :param since: recorded at or after; ``until``: recorded before.
         :param limit: 0 gives an empty answer; more than 10,000 is cut to that.
+        :param explain: say of each hit and each candidate how it stood: ``Recall.explanation``.
+        :param trace: keep question and answer in the store, for :meth:`replay`; ``Recall.trace_id`` names it.
         :param timeout_s: what is not ready by then is left out, and ``Recall.degraded`` says so.
         """
-        return self._recaller.recall(
+        return self._ask(
             check_scope(scope),
             Question(
                 query=query,
@@ -333,10 +374,12 @@ class MemoryStore:
                 since=since,
                 until=until,
                 as_of=as_of,
+                known_at=known_at,
                 session=self._session_filter(scope, session),
                 metadata=metadata,
                 include_history=include_history,
                 explain=explain,
+                trace=trace,
                 timeout_s=timeout_s,
             ),
         )
@@ -352,17 +395,21 @@ class MemoryStore:
         session: str | None = None,
         since: When = None,
         until: When = None,
+        known_at: When = None,
         roles: Sequence[Role] | None = None,
         metadata: Mapping[str, Any] | None = None,
         live_only: bool = False,
         explain: bool = False,
+        trace: bool = False,
         timeout_s: float = 5.0,
     ) -> Recall:
         """Conversation search: like :meth:`recall`, over the asker's own messages.
 
         :param since: said at or after; ``until``: said before.
+        :param known_at: only what was recorded by then, which for an import is later than when it was said. What was
+            deleted since does not come back.
         """
-        return self._recaller.recall(
+        return self._ask(
             check_scope(scope),
             Question(
                 query=query,
@@ -371,13 +418,96 @@ class MemoryStore:
                 roles=roles,
                 since=since,
                 until=until,
+                known_at=known_at,
                 session=self._session_filter(scope, session),
                 metadata=metadata,
                 live_only=live_only,
                 explain=explain,
+                trace=trace,
                 timeout_s=timeout_s,
             ),
         )
+
+    def _ask(self, scope: Scope, question: Question) -> Recall:
+        return (self._traces if question.trace else self._recaller).recall(scope, question)
+
+    def why_not(
+        self,
+        scope: Scope,
+        id: str,  # noqa: A002
+        query: str,
+        limit: int = 5,
+        *,
+        kinds: Sequence[Kind] | None = None,
+        roles: Sequence[Role] | None = None,
+        since: When = None,
+        until: When = None,
+        as_of: When = None,
+        known_at: When = None,
+        session: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        include_history: bool = False,
+        live_only: bool = False,
+        timeout_s: float = 5.0,
+    ) -> WhyNot:
+        """Why a memory or message is not among the hits of a query (or where among them it is).
+
+        The options are those of the :meth:`recall` or :meth:`search_messages` that it is missing from.
+
+        :raises NotFound: for missing ids and those of rows that the asker may not see, alike.
+        """
+        question = Question(
+            query=query,
+            layer="memories",
+            limit=limit,
+            kinds=kinds,
+            roles=roles,
+            since=since,
+            until=until,
+            as_of=as_of,
+            known_at=known_at,
+            session=self._session_filter(check_scope(scope), session),
+            metadata=metadata,
+            include_history=include_history,
+            live_only=live_only,
+            timeout_s=timeout_s,
+        )
+        return why_not(self._recaller, scope, id, question)
+
+    def traces(self, scope: Scope, limit: int = 50) -> list[RecallTrace]:
+        """The asker's stored recalls, the newest first."""
+        return self._traces.list(check_scope(scope), check_limit(limit, MAX_LIMIT))
+
+    def replay(self, scope: Scope, trace_id: str) -> Replay:
+        """Ask a stored recall again, at its own time, with its own settings and query vector: while the store is
+        unchanged the answer is the same; else the differences are listed.
+
+        :raises NotFound: when the asker has no such trace.
+        """
+        return self._traces.replay(check_scope(scope), trace_id)
+
+    def delete_trace(self, scope: Scope, trace_id: str) -> None:
+        """Forget a stored recall.
+
+        :raises NotFound: when the asker has no such trace.
+        """
+        self._traces.delete(check_scope(scope), trace_id)
+
+    def floors(self) -> dict[str, float]:
+        """The least score that a row needs in each leg, as stored for the model that the store's vectors are of."""
+        with self._storage.read() as reader:
+            return floors.stored(reader)
+
+    def set_floors(self, values: Mapping[str, float] | None) -> None:
+        """Store floors for the active model, for every recall whose settings name none. None takes them away.
+
+        They come from a calibration (``memstore bench --calibrate``): scores of another model mean something else,
+        so floors of a model count no longer once the store changes over.
+
+        :raises InvalidInput: for what is no leg or no number.
+        """
+        with self._storage.write() as tx:
+            floors.keep(tx, values)
 
     def _session_filter(self, scope: Scope, session: str | None) -> str | None:
         return None if session is None else str(parse_session_key(session, check_scope(scope).agent_id))
@@ -395,17 +525,55 @@ class MemoryStore:
         cursor: str | None = None,
         *,
         kinds: Sequence[Kind] | None = None,
+        as_of: When = None,
+        known_at: When = None,
         include_history: bool = False,
         metadata: Mapping[str, Any] | None = None,
     ) -> Page[Memory]:
-        """Memories, newest first. ``Page.next_cursor`` continues the listing; None: that was all."""
+        """Memories, newest first. ``Page.next_cursor`` continues the listing; None: that was all.
+
+        :param as_of: what was true then; ``known_at``: by what the store knew then. See :meth:`recall`.
+        """
         return self._memories.page(
             check_scope(scope),
             limit=check_limit(limit, MAX_LIMIT),
             cursor=cursor,
             kinds=kinds,
+            as_of=as_of,
+            known_at=known_at,
             include_history=include_history,
             metadata=metadata,
+        )
+
+    def changes(
+        self,
+        scope: Scope,
+        since: When,
+        until: When = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        kinds: Sequence[Kind] | None = None,
+    ) -> Page[Change]:
+        """What became of the memories between two times, oldest first: of the asker's own and of those shared with it.
+
+        An update is one change, with the version before and after it. A memory that expired counts at its
+        ``expires_at``; one that ended (``valid_to``) did not change. Changes of a deleted memory are its owner's alone
+        to see. The order is that of the stamps, also where a clock was set back.
+
+        :param since: changed at or after; ``until``: changed before, None: up to now.
+        :param cursor: ``Page.next_cursor`` of the page before, with the other arguments as they were.
+        """
+        return changes_between(
+            self._storage,
+            check_scope(scope),
+            since=since,
+            until=until,
+            limit=check_limit(limit, MAX_LIMIT),
+            cursor=cursor,
+            kinds=kinds,
+            now=to_micros(self._clock.now()),
+            instant=self._instant,
         )
 
     def history(self, scope: Scope, id: str) -> list[Memory | StoredMessage]:  # noqa: A002
@@ -424,11 +592,13 @@ class MemoryStore:
         until: When = None,
         roles: Sequence[Role] | None = None,
         live_only: bool = False,
+        known_at: When = None,
     ) -> list[StoredMessage]:
         """A session's messages in their order.
 
         :param last: only that many from the end, after the other filters.
         :param live_only: only the window that a model would be shown: not what was cleared or forked away.
+        :param known_at: only what was recorded by then.
         """
         key = parse_session_key(session, check_scope(scope).agent_id)
         count = None if last is None else check_limit(last, 2**31)
@@ -441,6 +611,7 @@ class MemoryStore:
                 roles=roles,
                 since=self._instant(since),
                 until=self._instant(until),
+                known_at=self._instant(known_at),
                 live_only=live_only,
             )
             return [stored_message(row) for row in reader.session_messages(str(key), where, count)]
@@ -539,6 +710,37 @@ class MemoryStore:
             tx.put_session(changed)
             operations.append(session_operation(changed))
 
+    # --- the team's dictionary -----------------------------------------------------------------------------
+
+    def add_words(
+        self, scope: Scope, words: Sequence[str] | Mapping[str, int], progress: Progress | None = None
+    ) -> DictionaryReport:
+        """Teach segmentation Chinese words of the team, such as names and products. The texts that hold them are
+        segmented anew before this returns; nothing else changes.
+
+        :param words: or a mapping of words to frequencies. Without one, a word gets the least with which it wins over
+            its own parts; words around it may still win over it, and then a higher one helps.
+        :raises NotPermitted: when the asker is no admin of the team. :raises InvalidInput: for a word that would have
+            no effect; none is added then.
+        """
+        return self._dictionaries.add(check_scope(scope), words, progress)
+
+    def remove_words(
+        self, scope: Scope, words: Sequence[str], progress: Progress | None = None
+    ) -> DictionaryReport:
+        """Take words out of the team's dictionary, and segment the texts that hold them anew.
+
+        :raises NotPermitted: when the asker is no admin of the team. :raises NotFound: when one is not in it.
+        """
+        return self._dictionaries.remove(check_scope(scope), words, progress)
+
+    def words(self, scope: Scope) -> list[DictionaryWord]:
+        """The team's dictionary, for any of its members.
+
+        :raises NotPermitted: when the asker is no member.
+        """
+        return self._dictionaries.words(check_scope(scope))
+
     # --- upkeep --------------------------------------------------------------------------------------------
 
     def index(self, progress: Progress | None = None) -> IndexReport:
@@ -549,21 +751,53 @@ class MemoryStore:
         """
         return Indexer(self._storage, self._embedder, self._clock).run(progress)
 
-    def reindex(self, progress: Progress | None = None) -> IndexReport:
+    def reindex(self, progress: Progress | None = None, *, fold_variants: bool | None = None) -> IndexReport:
         """Make the text indexes anew, mend the vectors, and change over to the embedder of this store if it is
-        another one: its vectors are built beside the old ones, which answer until the switch."""
-        rebuild_text_indexes(self._storage, self._tokenizer, progress)
+        another one: its vectors are built beside the old ones, which answer until the switch. So are the text indexes:
+        reads and writes go on, and a run that was cut short is gone on with by the next.
+
+        :param fold_variants: from now on let traditional and simplified characters find each other, or not.
+        :raises ConfigError: when OpenCC, which that takes, is missing.
+        """
+        if fold_variants:
+            variant_table()
+        rebuild_text_indexes(self._storage, self._tokenizers, progress, fold_variants=fold_variants)
+        if fold_variants is not None:
+            self.settings = replace(self.settings, fold_variants=fold_variants)
         return Indexer(self._storage, self._embedder, self._clock).change_over(progress)
 
-    def doctor(self) -> DoctorReport:
-        """Look for damage and drift. Nothing is changed; each finding names the command that mends it."""
+    def generations(self) -> list[GenerationRecord]:
+        """The embedding generations by number: which model's vectors there are, and what they take."""
+        return generations.records(self._storage)
 
-        def has_tokens(text: str) -> bool:
-            tokens = self._tokenizer.index(text)
-            return bool(tokens.words or tokens.literal)
+    def roll_back_generation(self, number: int | None = None) -> GenerationRecord:
+        """Switch to an embedding generation that was active before, in one step and without any model.
 
+        Rows that it lacks are found by text until :meth:`index` has embedded them. A store that is open with the
+        other model answers by text from then on, and says so in ``degraded``.
+
+        :param number: None: the one that was active before this one.
+        :raises NotFound: when there is none. :raises InvalidInput: when it is active or was never complete.
+        """
+        return generations.roll_back(self._storage, self._clock, number)
+
+    def drop_generation(self, number: int) -> GenerationRecord:
+        """Delete the vectors of an embedding generation; returns what it was. One that is being built is given up.
+
+        :raises NotFound: when there is none. :raises InvalidInput: when it is the active one.
+        """
+        return generations.drop(self._storage, number)
+
+    def doctor(self, *, full: bool = False) -> DoctorReport:
+        """Look for damage and drift. Nothing is changed; each finding names the command that mends it.
+
+        :param full: compare the tokens of every row with its text; else of 2,000 rows of a larger text index.
+        """
         with self._storage.exclusive_connection() as connection:
-            findings = check_file(connection, self.path, has_tokens)
+            reader = SqliteReader(connection)
+            findings = check_file(
+                connection, self.path, lambda team_id: self._tokenizers.of(reader, team_id), full=full
+            )
             sound = not any(f.check in ("tables", "constraints") for f in findings)
             found_counts = counts(connection) if sound else {}
             versions = {
@@ -572,8 +806,8 @@ class MemoryStore:
                 "schema": str(newest_version()),
             }
         if sound:
-            findings += checks.check_tokenizer(self._storage, self._tokenizer)
             findings += checks.check_embedder(self._storage, self._embedder)
+            findings += generations.check(self._storage)
             findings += checks.check_fallback(self._storage, self._fallback)
         ok = not any(finding.severity == "error" for finding in findings)
         return DoctorReport(ok, tuple(findings), found_counts, versions)
@@ -621,13 +855,12 @@ class MemoryStore:
         leftovers = (building, Path(f"{building}-wal"), Path(f"{building}-shm"))
         for leftover in leftovers:  # of a recovery that was killed
             leftover.unlink(missing_ok=True)
-        tokenizer = Tokenizer()
         store_id = known.get("store_id") or new_id(SystemClock().now())
-        SqliteStorage.create(building, _new_meta(store_id, zone_name, tokenizer))
+        SqliteStorage.create(building, _new_meta(store_id, zone_name, settings))
         try:
             storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
             try:
-                counted = fill_from(storage, tokenizer, found, progress)
+                counted = fill_from(storage, Tokenizers(zone=zone(zone_name)), found, progress)
                 copy_fallback(source, target)
                 with storage.write() as tx:
                     marks(tx, Fallback(target, zone(zone_name), durable=True))
@@ -657,9 +890,15 @@ class MemoryStore:
         self.close()
 
 
-def _new_meta(store_id: str, zone_name: str, tokenizer: Tokenizer) -> dict[str, str]:
-    """What a store says of itself."""
-    return {"store_id": store_id, "timezone": zone_name, "tokenizer": tokenizer.identity}
+def _new_meta(store_id: str, zone_name: str, settings: Settings) -> dict[str, str]:
+    """What a store says of itself.
+
+    :raises ConfigError: when it is to fold variants and OpenCC is missing.
+    """
+    if settings.fold_variants:
+        variant_table()
+    folds = str(int(bool(settings.fold_variants)))
+    return {"store_id": store_id, "timezone": zone_name, FOLD_VARIANTS: folds}
 
 
 def _checked_path(path: str | PathLike[str]) -> Path:
@@ -711,12 +950,20 @@ class ScopedStore:
     recall = _bound(MemoryStore.recall)
     search = recall
     search_messages = _bound(MemoryStore.search_messages)
+    why_not = _bound(MemoryStore.why_not)
+    traces = _bound(MemoryStore.traces)
+    replay = _bound(MemoryStore.replay)
+    delete_trace = _bound(MemoryStore.delete_trace)
     get = _bound(MemoryStore.get)
     get_all = _bound(MemoryStore.get_all)
+    changes = _bound(MemoryStore.changes)
     history = _bound(MemoryStore.history)
     messages = _bound(MemoryStore.messages)
     count = _bound(MemoryStore.count)
     sessions = _bound(MemoryStore.sessions)
+    add_words = _bound(MemoryStore.add_words)
+    remove_words = _bound(MemoryStore.remove_words)
+    words = _bound(MemoryStore.words)
     set_session = _bound(MemoryStore.set_session)
     clear_session = _bound(MemoryStore.clear_session)
     delete_session = _bound(MemoryStore.delete_session)

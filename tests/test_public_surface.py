@@ -14,9 +14,14 @@ from memstore.ranking import reciprocal_rank_fusion
 from memstore.testing import HashEmbedder, ManualClock
 
 NAMES = [
+    "CandidateReport",
+    "Change",
     "Clock",
     "ConfigError",
     "Degraded",
+    "DictionaryReport",
+    "DictionaryWord",
+    "Difference",
     "DoctorReport",
     "Embedder",
     "EmbedderIdentity",
@@ -27,6 +32,7 @@ NAMES = [
     "Explanation",
     "FallbackError",
     "Finding",
+    "GenerationRecord",
     "Hit",
     "ImportReport",
     "IndexReport",
@@ -36,6 +42,7 @@ NAMES = [
     "InvalidText",
     "InvalidTime",
     "LegReport",
+    "LegSummary",
     "Memory",
     "MemoryStore",
     "MemstoreError",
@@ -43,9 +50,13 @@ NAMES = [
     "NotFound",
     "NotPermitted",
     "Page",
+    "Reason",
     "Recall",
+    "RecallExplanation",
+    "RecallTrace",
     "Receipt",
     "RecoverReport",
+    "Replay",
     "Scope",
     "ScopedStore",
     "SessionRecord",
@@ -54,6 +65,7 @@ NAMES = [
     "StoreError",
     "StoredMessage",
     "SystemClock",
+    "WhyNot",
 ]
 
 
@@ -85,17 +97,32 @@ NEEDED: dict[str, dict[str, object]] = {
     },
     "recall": {
         "scope": ..., "query": ..., "limit": 5, "kinds": None, "since": None, "until": None, "as_of": None,
-        "session": None, "metadata": None, "include_history": False, "explain": False, "timeout_s": 5.0,
+        "known_at": None,
+        "session": None, "metadata": None, "include_history": False, "explain": False, "trace": False,
+        "timeout_s": 5.0,
     },
     "search_messages": {
         "scope": ..., "query": ..., "limit": 5, "session": None, "since": None, "until": None, "roles": None,
-        "metadata": None, "live_only": False, "explain": False, "timeout_s": 5.0,
+        "known_at": None, "metadata": None, "live_only": False, "explain": False, "trace": False, "timeout_s": 5.0,
     },
+    "why_not": {
+        "scope": ..., "id": ..., "query": ..., "limit": 5, "kinds": None, "roles": None, "since": None, "until": None,
+        "as_of": None, "known_at": None, "session": None, "metadata": None, "include_history": False, "live_only": False,
+        "timeout_s": 5.0,
+    },
+    "traces": {"scope": ..., "limit": 50},
+    "replay": {"scope": ..., "trace_id": ...},
+    "delete_trace": {"scope": ..., "trace_id": ...},
+    "floors": {},
+    "set_floors": {"values": ...},
+    "words": {"scope": ...},
     "messages": {
         "scope": ..., "session": ..., "last": None, "since": None, "until": None, "roles": None, "live_only": False,
+        "known_at": None,
     },
     "get": {"scope": ..., "id": ...},
-    "get_all": {"scope": ..., "limit": 50, "cursor": None, "kinds": None},
+    "get_all": {"scope": ..., "limit": 50, "cursor": None, "kinds": None, "as_of": None, "known_at": None},
+    "changes": {"scope": ..., "since": ..., "until": None, "limit": 50, "cursor": None, "kinds": None},
     "update": {
         "scope": ..., "id": ..., "content": None, "kind": None, "priority": None, "metadata": None, "valid_from": None,
         "valid_to": None, "expires_at": None, "expected_version": None,
@@ -110,6 +137,9 @@ NEEDED: dict[str, dict[str, object]] = {
     "delete_session": {"scope": ..., "session": ...},
     "index": {"progress": None},
     "reindex": {"progress": None},
+    "generations": {},
+    "roll_back_generation": {"number": None},
+    "drop_generation": {"number": ...},
     "doctor": {},
     "recover": {"path": ..., "out": None},
     "scoped": {"scope": ...},
@@ -144,7 +174,19 @@ def test_search_is_another_name_of_recall():
 
 
 def test_a_scoped_store_has_the_same_verbs_without_the_scope():
-    whole = {"index", "reindex", "doctor", "recover", "scoped", "close"}
+    whole = {
+        "floors",
+        "set_floors",
+        "generations",
+        "roll_back_generation",
+        "drop_generation",
+        "index",
+        "reindex",
+        "doctor",
+        "recover",
+        "scoped",
+        "close",
+    }
     for verb in NEEDED.keys() - whole:
         scoped, plain = getattr(ScopedStore, verb), getattr(MemoryStore, verb)
         assert callable(scoped), verb
@@ -170,19 +212,29 @@ FIELDS = {
     "Receipt": "ids stored session new conflicts",
     "Hit": "id content kind score rank layer user_id agent_id task_id session created_at visibility state version priority "
     "metadata role name position explanation",
-    "Recall": "hits degraded took_ms",
+    "Recall": "hits degraded took_ms explanation trace_id",
     "Degraded": "leg reason",
-    "Explanation": "legs tokens visible_by literal",
-    "LegReport": "rank score term note",
+    "Explanation": "legs tokens visible_by literal sources factors",
+    "LegReport": "rank score term note with_neighbours",
+    "LegSummary": "asked brought weight floor model",
+    "CandidateReport": "id place score outcome explanation excerpt duplicate_of",
+    "RecallExplanation": "query words left_out filters legs coverage candidates",
+    "Reason": "code values",
+    "WhyNot": "id layer query rank reasons recall",
+    "RecallTrace": "id layer query asked_at hit_ids",
+    "Difference": "id rank_then rank_now reasons",
+    "Replay": "trace recall differences",
     "Memory": "id version team_id user_id agent_id task_id content kind priority metadata visibility state session "
     "produced_by_agent source_kind trust valid_from valid_to expires_at created_at recorded_at superseded_at superseded_by "
     "actor arrival",
     "StoredMessage": "id client_id team_id user_id agent_id task_id session position arrival role name content text "
     "tool_calls tool_call_id usage meta complete live branch source_kind trust created_at recorded_at zone deleted_at",
+    "Change": "at what id version before after",
     "SessionRecord": "session agent_id title pinned hidden created_at updated_at messages",
     "IndexReport": "embedded refused pending generation",
     "DoctorReport": "ok findings counts versions",
-    "Settings": "timezone durability candidate_factor rrf_k leg_weights busy_timeout_s",
+    "GenerationRecord": "number model revision dim digest state vectors pending refused bytes created_at activated_at",
+    "Settings": "timezone fold_variants durability candidate_factor rrf_k leg_weights busy_timeout_s",
     "EmbedderIdentity": "model revision dim query_prefix document_prefix",
 }
 

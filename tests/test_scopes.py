@@ -40,6 +40,14 @@ def every_read(store: MemoryStore, scope: Scope, memory_id: str, message_id: str
         except NotFound:
             return []
 
+    def why_not(row_id: str) -> list:
+        """Hits and candidates: that a row of the asker's other agent is kept out may be told."""
+        try:
+            whole = store.why_not(scope, row_id, CANARY, 50).recall
+        except NotFound:
+            return []
+        return [*whole, *whole.explanation.candidates]
+
     agent = scope.agent_id or "helper"
     return {
         "recall": list(store.recall(scope, CANARY, 50)),
@@ -47,11 +55,24 @@ def every_read(store: MemoryStore, scope: Scope, memory_id: str, message_id: str
         "recall as of now": list(store.recall(scope, CANARY, 50, as_of="2026-06-01")),
         "recall by session": list(store.recall(scope, CANARY, 50, session=f"{agent}:default:chat")),
         "recall by metadata": list(store.recall(scope, CANARY, 50, metadata={"code": 1})),
+        "recall as known": list(store.recall(scope, CANARY, 50, known_at="2026-06-01")),
+        "recall explained": list(store.recall(scope, CANARY, 50, explain=True).explanation.candidates),
         "search": list(store.search(scope, "青石板", 50)),
         "search_messages": list(store.search_messages(scope, CANARY, 50)),
+        "messages as known": list(store.search_messages(scope, CANARY, 50, known_at="2026-06-01")),
+        "messages explained": list(store.search_messages(scope, CANARY, explain=True).explanation.candidates),
+        "why not the memory": why_not(memory_id),
+        "why not the message": why_not(message_id),
+        "replays": [hit for trace in store.traces(scope) for hit in store.replay(scope, trace.id).recall],
+        "changes": [
+            change
+            for change in store.changes(scope, "2020-01-01", "2027-01-01")
+            if change.id == memory_id or CANARY in repr(change)  # its own deleted rows are the owner's to see
+        ],
         "get memory": store.get(scope, memory_id) or [],
         "get message": store.get(scope, message_id) or [],
         "get_all": list(store.get_all(scope)),
+        "get_all as known": list(store.get_all(scope, known_at="2026-06-01")),
         "get_all in history": list(store.get_all(scope, include_history=True)),
         "history of the memory": history(memory_id),
         "history of the message": history(message_id),
@@ -73,6 +94,7 @@ def guarded(request, open_store) -> tuple[MemoryStore, str, str]:
     store.delete_all(Scope("rival", "rex"))
     store.delete_all(Scope("rival", "ana"))
     store.index()
+    store.recall(ANA, CANARY, trace=True)
     return store, memory.id, message_id
 
 
@@ -124,6 +146,7 @@ def test_case_23_a_former_member_reads_and_changes_nothing_not_even_its_own(open
     shared = store.add(ben, "ben's shared note", visibility="team")
     [message_id] = store.record(ben, said(CANARY), "chat").ids
     store.index()
+    store.recall(ben, CANARY, trace=True)
     given_ = every_read(store, ben, memory.id, message_id)
     assert all(given_.values())
     leave_team(store, ben)
@@ -172,6 +195,9 @@ def test_foreign_ids_and_missing_ids_cannot_be_told_apart(guarded, clock):
         "update with a version": lambda row_id: store.update(other, row_id, content="x", expected_version=99),
         "delete": lambda row_id: store.delete(other, row_id),
         "history": lambda row_id: store.history(other, row_id),
+        "why_not": lambda row_id: store.why_not(other, row_id, CANARY),
+        "replay": lambda row_id: store.replay(other, row_id),
+        "delete_trace": lambda row_id: store.delete_trace(other, row_id),
     }
     missing = new_id(clock.now())
     odd = ["", "x", "'; --", "0" * 26, missing.lower(), mine.id + "\x00", mine.id[:-1], "\ud800", "%" * 26]

@@ -1,24 +1,31 @@
 """The tokenizer: what is found by what."""
 
+# ruff: noqa: S311 - seeded chance
+
+import random
 import subprocess
 import sys
 import threading
 import unicodedata
+from collections.abc import Sequence
 
 import apsw
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from memstore import MemoryStore, Message, Scope, Settings
 from memstore import text as module
 from memstore.text import (
     MAX_QUERY_TERMS,
     MAX_TOKEN_LENGTH,
     NORMALISED_AT_ONCE,
+    Phrase,
     Tokenizer,
     normalise,
     searchable_text,
     squeezed,
+    variant_table,
     without_empty_text,
 )
 
@@ -72,10 +79,12 @@ def test_words(text, expected):
     [
         ("银行卡", ["银行", "行卡", "卡"]),
         ("猫", ["猫"]),
-        ("跑完build-x7后", ["跑完", "完", "build", "x", "7", "后"]),
+        ("跑完build-x7后", ["跑完", "完", "bu", "ui", "il", "ld", "d", "x7", "7", "后"]),
         ("v1.2.3", ["v", "1", "2", "3"]),
         ("好，的", ["好", "的"]),
         ("ひら", ["ひら", "ら"]),
+        ("在don't里", ["在", "do", "on", "n", "t", "里"]),
+        ("哈希" + "a1" * 33, ["哈希", "希", *["a", "1"] * 33]),
         ("😂", []),
     ],
 )
@@ -192,11 +201,21 @@ def test_a_text_finds_itself(text):
     """Every token of a short text, asked as a query, is among the tokens that the text is indexed under."""
     indexed, asked = TOKENIZER.index(text), TOKENIZER.query(text)
     assert set(asked.words) <= set(indexed.words.split())
-    assert set(asked.literal) <= set(indexed.literal.split())
-    assert bool(asked) == bool(indexed.words or indexed.literal)
-    phrase = list(asked.phrase)
     held = indexed.literal.split()
-    assert not phrase or any(held[n : n + len(phrase)] == phrase for n in range(len(held)))
+    assert set(asked.literal) <= set(held)
+    assert bool(asked) == bool(indexed)
+    assert bool(asked.phrases) == bool(held)
+    assert not held or any(in_sequence(phrase, held) for phrase in asked.phrases)
+
+
+def in_sequence(phrase: Phrase, held: list[str]) -> bool:
+    """As FTS5 looks for a phrase."""
+    wanted = list(phrase.tokens)
+    for n in range(len(held) - len(wanted) + 1):
+        part = held[n : n + len(wanted)]
+        if part == wanted or (phrase.prefix and part[:-1] == wanted[:-1] and part[-1].startswith(wanted[-1])):
+            return True
+    return False
 
 
 HAN = st.text(st.sampled_from("会议改到周四下午银行卡的了他们数据库"), min_size=1, max_size=6)
@@ -207,17 +226,8 @@ HAN = st.text(st.sampled_from("会议改到周四下午银行卡的了他们数�
 def test_the_phrase_of_a_han_query_is_in_every_row_around_it(before, query, after):
     held = literal(before + query + after)
     asked = TOKENIZER.query(query)
-    phrase = list(asked.phrase)
-    assert phrase
-    ends = [held[n : n + len(phrase)] for n in range(len(held))]
-    if asked.phrase_prefix:
-        assert any(
-            e[:-1] == phrase[:-1] and e and e[-1].startswith(phrase[-1])
-            for e in ends
-            if len(e) == len(phrase)
-        )
-    else:
-        assert phrase in ends
+    assert len(asked.phrases) == 1
+    assert in_sequence(asked.phrases[0], held)
 
 
 # --- queries ------------------------------------------------------------------------------------------------------
@@ -226,11 +236,14 @@ def test_the_phrase_of_a_han_query_is_in_every_row_around_it(before, query, afte
 def test_a_query_keeps_64_terms_of_its_head_and_tail():
     numbers = [f"w{n}x" for n in range(300)]
     asked = TOKENIZER.query(" ".join(numbers))
-    assert len(asked.words) == len(asked.literal) == MAX_QUERY_TERMS == 64
+    assert len(asked.words) == MAX_QUERY_TERMS == 64
     assert asked.words[0].startswith("w0")
     assert "w299x" in asked.words
     assert "w150x" not in asked.words
-    assert asked.phrase == ()
+    assert [len(phrase.tokens) for phrase in asked.phrases] == [
+        64,
+        64,
+    ]  # their beginning: finds no fewer rows
 
 
 def test_repeated_terms_count_once():
@@ -242,25 +255,34 @@ def test_repeated_terms_count_once():
 def test_a_long_query_is_read_at_both_ends_and_has_no_phrase():
     asked = TOKENIZER.query("alpha " + "filler " * 10_000 + "omega")
     assert {"alpha", "omega"} <= set(asked.words)
-    assert asked.phrase == ()
-    assert not asked.phrase_prefix
+    assert asked.phrases == ()
 
 
 @pytest.mark.parametrize(
-    ("query", "phrase", "prefix"),
+    ("query", "phrases"),
     [
-        ("银", ("银",), True),
-        ("行卡", ("行卡",), False),
-        ("银行卡", ("银行", "行卡"), False),
-        ("周四 abc", ("周四", "四", "abc"), True),
-        ("x7", ("x", "7"), True),
-        ("了，他们", ("了", "他们"), False),
-        ("…", (), False),
+        ("银", [(("银",), True)]),
+        ("行卡", [(("行卡",), False)]),
+        ("银行卡", [(("银行", "行卡"), False)]),
+        ("周四 abc", [(("周四", "四", "ab", "bc"), False)]),
+        ("周四 a", [(("周四", "四", "a"), True)]),
+        ("x7", [(("x7",), False), (("x", "7"), True)]),
+        ("ild-x7", [(("il", "ld", "d", "x7"), False), (("ild", "x", "7"), True)]),
+        ("x", [(("x",), True)]),
+        ("GB/s", [(("gb", "b", "s"), True), (("gb", "s"), True)]),
+        ("了，他们", [(("了", "他们"), False)]),
+        ("…", []),
     ],
 )
-def test_the_phrase_of_a_query(query, phrase, prefix):
-    asked = TOKENIZER.query(query)
-    assert (asked.phrase, asked.phrase_prefix) == (phrase, prefix)
+def test_the_phrases_of_a_query(query, phrases):
+    assert [(p.tokens, p.prefix) for p in TOKENIZER.query(query).phrases] == phrases
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked"), [("用 docker 部署", ("用", "部署", "署")), ("build-x7", ("build",)), ("x7", ())]
+)
+def test_bigrams_of_letters_do_not_rank(query, ranked):
+    assert TOKENIZER.query(query).literal == ranked
 
 
 @pytest.mark.parametrize("query", ["", " ", "。，！？", "...", '"', "\x00", "()*^"])
@@ -319,6 +341,121 @@ def test_long_runs_of_han_are_cut_before_the_dictionary():
     assert max(seen) <= module.MAX_HAN_RUN
     assert sum(seen) == 5_000
     assert tokens.literal.count("界界") == 4_999
+
+
+# --- any substring is found ---------------------------------------------------------------------------------------
+
+PIECES = (
+    "会议", "改到", "周四下午", "银行卡", "的", "了", "数据库", "跑完", "后", "build-x7", "v1.2.3", "GB/s", "src/app.py", "snake_case", "x7",
+    "K8s", "ID", "0xFF", "don't", "a", "7", " ", "  ", "，", "。", "-", "_", "/", ".", "😂", "ひらがな", "カタカナ", "の", "ー", "한국어", "Ｆｕｌｌ", "é",
+)  # fmt: skip
+
+
+def drawn(
+    texts: Sequence[str], rng: random.Random, count: int, lengths: tuple[int, int] = (2, 8)
+) -> list[str]:
+    """Substrings of texts in normal form, each with a letter, digit or Han in it and no blank at its ends."""
+    forms = [form for form in map(TOKENIZER.squeezed, texts) if len(form) >= lengths[0]]
+    found: list[str] = []
+    while len(found) < count:
+        form, length = rng.choice(forms), rng.randint(*lengths)
+        start = rng.randrange(max(1, len(form) - length + 1))
+        part = form[start : start + length]
+        if part == part.strip() and len(part) >= lengths[0] and literal(part):
+            found.append(part)
+    return found
+
+
+def holding(texts: Sequence[str], part: str) -> list[str]:
+    """The oracle: a plain substring search over the normal forms."""
+    return [text for text in texts if part in TOKENIZER.squeezed(text)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_substring_of_a_mixed_text_is_found(tmp_path, seed):
+    """N: 8 stores of 60 rows, 250 substrings each: all of up to five rows are found, a single one first."""
+    rng = random.Random(seed)
+    texts = list(
+        dict.fromkeys(
+            rng.choice("会数银猫の") + "".join(rng.choices(PIECES, k=rng.randint(2, 12))) for _ in range(60)
+        )
+    )
+    scope = Scope("team", "user", "agent")
+    with MemoryStore(tmp_path / "store.db", settings=Settings(durability="process", timezone="UTC")) as store:
+        store.record(scope, [Message("user", text) for text in texts], "one")
+        alone = 0
+        for part in drawn(texts, rng, 250):
+            wanted = holding(texts, part)
+            assert wanted
+            found = [hit.content for hit in store.search_messages(scope, part, 5)]
+            if len(wanted) <= 5:
+                assert set(wanted) <= set(found), part
+            if len(wanted) == 1:
+                alone += 1
+                assert found[0] == wanted[0], part
+        assert alone > 50
+
+
+@pytest.mark.parametrize(
+    "query", ["x7", "build-x7", "1.2.3", "v1.2.3", "GB/s", "src/app.py", "ild-x7", "pp.p", "2.3"]
+)
+def test_identifiers_glued_to_han_come_first(tmp_path, query):
+    texts = [
+        "跑完build-x7后恢复",
+        "升到v1.2.3了",
+        "带宽5GB/s够用",
+        "改了src/app.py文件",
+        "x 7 b 1 2 3",
+        "跑完后恢复",
+        "x和7和3",
+        "gb and s",
+        "plain text app",
+    ]
+    scope = Scope("team", "user", "agent")
+    with MemoryStore(tmp_path / "store.db", settings=Settings(durability="process", timezone="UTC")) as store:
+        store.record(scope, [Message("user", text) for text in texts], "one")
+        wanted = holding(texts, TOKENIZER.squeezed(query))
+        assert [hit.content for hit in store.search_messages(scope, query, 5)][: len(wanted)] == wanted[
+            ::-1
+        ] or len(wanted) == 1
+        assert store.search_messages(scope, query, 5)[0].content in wanted
+
+
+def test_folding_is_character_by_character():
+    folding = Tokenizer(fold_variants=True)
+    assert folding.index("圖書館 Abc") == folding.index("图书馆 abc")
+    assert folding.squeezed("圖書館") == "图书馆"
+    assert TOKENIZER.squeezed("圖書館") == "圖書館"
+    assert all(len(new) == 1 for new in variant_table().values())
+    assert "opencc" in folding.identity
+    assert "variants" not in TOKENIZER.identity
+
+
+def test_tokens_of_another_tokenizer_are_renewed():
+    folding = Tokenizer(fold_variants=True)
+    held = TOKENIZER.index("圖書館")
+    assert TOKENIZER.renewed(held, "圖書館") is held
+    assert folding.renewed(held, "圖書館") == folding.index("图书馆")
+    assert folding.renewed(None, "圖書館") == folding.index("图书馆")
+
+
+def test_a_store_that_folds_says_what_is_missing_without_opencc(tmp_path):
+    code = (
+        "import sys; sys.modules['opencc'] = None\nfrom memstore import ConfigError, MemoryStore, Settings\n"
+        "for settings in (None, Settings(fold_variants=True)):\n"
+        "    try:\n        MemoryStore(sys.argv[1] if settings is None else sys.argv[2], settings=settings)\n"
+        "    except ConfigError as error:\n        print(error)"
+    )
+    path = tmp_path / "store.db"
+    MemoryStore(path, settings=Settings(fold_variants=True)).close()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, path, tmp_path / "new.db"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("pip install 'memstore[zh]'") == 2
+    assert not (tmp_path / "new.db").exists()
 
 
 # --- identity, threads, imports -----------------------------------------------------------------------------------

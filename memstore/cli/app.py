@@ -3,7 +3,16 @@
 import click
 
 from memstore import __version__
-from memstore.cli import commands_import, commands_read, commands_upkeep, commands_write
+from memstore.cli import (
+    commands_bench,
+    commands_dict,
+    commands_generations,
+    commands_import,
+    commands_read,
+    commands_recall,
+    commands_upkeep,
+    commands_write,
+)
 from memstore.cli.failures import Commands, log_to_stderr
 from memstore.cli.options import debug_option
 
@@ -27,6 +36,15 @@ def cli() -> None:
     log_to_stderr()
 
 
-for _module in (commands_write, commands_read, commands_upkeep, commands_import):
+for _module in (
+    commands_write,
+    commands_recall,
+    commands_read,
+    commands_upkeep,
+    commands_import,
+    commands_generations,
+    commands_dict,
+    commands_bench,
+):
     for _command in _module.COMMANDS:
         cli.add_command(_command)

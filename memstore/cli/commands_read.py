@@ -1,117 +1,34 @@
-"""Commands that only read: recall, search-messages, list, show, history, sessions, export."""
+"""Commands that read without searching: list, show, history, changes, sessions, export."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from memstore.cli.exporting import Exported, all_memories, check_target, export_rows, private_file
-from memstore.cli.inputs import metadata_of
-from memstore.cli.options import FreeText, Function, Target, limit_option, metadata_option, with_target
+from memstore.cli.inputs import check_times, metadata_of, times_of
+from memstore.cli.options import (
+    TIME_FORMS,
+    Target,
+    limit_option,
+    metadata_option,
+    time_options,
+    with_target,
+)
 from memstore.cli.output import show, to_json
 from memstore.errors import NotFound
-from memstore.types import KINDS, ROLES, Page
-
-COLD_TIMEOUT_S = 30.0
-"""More than the library's default: a command is a new process, which loads dictionary and model first."""
+from memstore.types import KINDS, Page
 
 
-def _search_options(what: str) -> Callable[[Function], Function]:
-    options: tuple[Callable[[Function], Function], ...] = (
-        limit_option(default=5),
-        click.option("--since", metavar="TIME", help=f"{what} then or later."),
-        click.option("--until", metavar="TIME", help=f"{what} before."),
-        click.option(
-            "--session", metavar="KEY", help="Of one session: agent:channel:chat_id, or a bare chat id."
-        ),
-        metadata_option(),
-        click.option("--explain", is_flag=True, help="Say why each hit is there."),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=float,
-            default=COLD_TIMEOUT_S,
-            show_default=True,
-            help="Seconds to wait.",
-        ),
-    )
-
-    def decorate(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-@click.command(cls=FreeText)
-@click.argument("query")
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind. Repeatable.")
-@click.option("--as-of", metavar="TIME", help="What was true then.")
-@click.option("--include-history", is_flag=True, help="Superseded versions too.")
-@_search_options("Recorded")
-@with_target
-def recall(
-    target: Target,
-    *,
-    query: str,
-    limit: int,
-    kinds: tuple[Any, ...],
-    session: str | None,
-    metadata: tuple[str, ...],
-    **options: Any,
-) -> None:
-    """Find the memories that answer QUERY best. Any text is a query, also one like -hook.
-
-    \b
-    Examples:
-      memstore recall "when is the launch?" --user lin
-      memstore recall "会议" --user lin --since 2026-03-01 --explain --format text
-      memstore recall "budget" --user lin --metadata project=apollo
-    """
-    scope = target.asker()
-    options |= {"kinds": kinds or None, "metadata": metadata_of(metadata), "session": target.session(session)}
-    with target.open() as store:
-        show(target, "recall", store.recall(scope, query, limit, **options))
-
-
-@click.command("search-messages", cls=FreeText)
-@click.argument("query")
-@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="Only this role. Repeatable.")
-@click.option("--live-only", is_flag=True, help="Only what a model would be shown.")
-@_search_options("Said")
-@with_target
-def search_messages(
-    target: Target,
-    *,
-    query: str,
-    limit: int,
-    roles: tuple[Any, ...],
-    session: str | None,
-    metadata: tuple[str, ...],
-    **options: Any,
-) -> None:
-    """Search the conversations themselves.
-
-    \b
-    Examples:
-      memstore search-messages "launch date" --user lin --role user
-      memstore search-messages "周四" --user lin --session reviewer:wecom:lin
-    """
-    scope = target.asker()
-    options |= {"roles": roles or None, "metadata": metadata_of(metadata), "session": target.session(session)}
-    with target.open() as store:
-        show(target, "recall", store.search_messages(scope, query, limit, **options))
-
-
-@click.command("list")
+@click.command("list", epilog=TIME_FORMS)
 @limit_option(default=50)
 @click.option("--cursor", help="Go on where a page ended: its next_cursor.")
 @click.option("--all", "everything", is_flag=True, help="Every page in one answer.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind. Repeatable.")
 @metadata_option()
+@time_options("as-of", "known-at")
 @click.option("--include-history", is_flag=True, help="Superseded and expired versions too.")
 @with_target
 def list_memories(
@@ -122,6 +39,8 @@ def list_memories(
     everything: bool,
     kinds: tuple[Any, ...],
     metadata: tuple[str, ...],
+    as_of: str | None,
+    known_at: str | None,
     include_history: bool,
 ) -> None:
     """List memories, newest first, a page at a time.
@@ -133,12 +52,14 @@ def list_memories(
     if everything and cursor is not None:
         raise click.UsageError("--all begins at the beginning; leave --cursor out")
     scope = target.asker()
-    filters = {"kinds": kinds or None, "metadata": metadata_of(metadata), "include_history": include_history}
+    filters: dict[str, Any] = {"kinds": kinds or None, "metadata": metadata_of(metadata)}
+    filters["include_history"] = include_history
     with target.open() as store:
+        filters |= times_of({"as_of": as_of, "known_at": known_at}, store.timezone)
         if everything:
             page = Page(list(all_memories(store, scope, **filters)), None)
         else:
-            page = store.get_all(scope, limit, cursor, **filters)  # type: ignore[arg-type] # clicked choices
+            page = store.get_all(scope, limit, cursor, **filters)
     show(target, "memories", {"memories": list(page), "next_cursor": page.next_cursor})
 
 
@@ -173,6 +94,40 @@ def history(target: Target, *, row_id: str) -> None:
     scope = target.asker()
     with target.open() as store:
         show(target, "versions", {"versions": store.history(scope, row_id)})
+
+
+@click.command(epilog=TIME_FORMS)
+@time_options("since", "until", "last", what="Changed")
+@limit_option(default=50)
+@click.option("--cursor", help="Go on where a page ended: its next_cursor.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind. Repeatable.")
+@with_target
+def changes(
+    target: Target,
+    *,
+    since: str | None,
+    until: str | None,
+    last: str | None,
+    limit: int,
+    cursor: str | None,
+    kinds: tuple[Any, ...],
+) -> None:
+    """Show what became of the memories between two times, oldest first.
+
+    \b
+    Examples:
+      memstore changes --last 7d --user lin --format text
+      memstore changes --since 2026-03 --until 2026-04 --user lin --kind persona
+    """
+    times = {"since": since, "until": until, "last": last}
+    check_times(times)
+    if since is None and last is None:
+        raise click.UsageError("changes since when? Give --since, like yesterday, or --last, like 7d")
+    scope = target.asker()
+    with target.open() as store:
+        found = times_of(times, store.timezone)
+        page = store.changes(scope, found["since"], found.get("until"), limit, cursor, kinds=kinds or None)
+    show(target, "changes", {"changes": list(page), "next_cursor": page.next_cursor})
 
 
 @click.command()
@@ -247,4 +202,4 @@ def _export_to(target: Target, out: Path, found: Iterator[Exported], *, force: b
     )
 
 
-COMMANDS = (recall, search_messages, list_memories, show_row, history, sessions, export)
+COMMANDS = (list_memories, show_row, history, changes, sessions, export)

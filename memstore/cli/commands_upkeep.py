@@ -33,16 +33,22 @@ def index(target: Target) -> None:
 
 
 @click.command()
+@click.option(
+    "--fold-variants/--no-fold-variants",
+    default=None,
+    help="From now on traditional and simplified characters find each other, or not.",
+)
 @with_target
-def reindex(target: Target) -> None:
-    """Make the text indexes anew, and change over to the model named by --embedder.
+def reindex(target: Target, *, fold_variants: bool | None) -> None:
+    """Make the text indexes anew, and change over to the model named by --embedder. Searches go on meanwhile.
 
     \b
-    Example:
+    Examples:
       memstore reindex --db memory.db --embedder st:BAAI/bge-small-zh-v1.5
+      memstore reindex --db memory.db --fold-variants
     """
     with target.open() as store, progress("indexing", when_stopped=RESUMES) as report:
-        result = store.reindex(report)
+        result = store.reindex(report, fold_variants=fold_variants)
     show(target, "record", result)
 
 
@@ -65,8 +71,9 @@ def recover(target: Target, *, out: str | None) -> None:
 
 
 @click.command()
+@click.option("--full", is_flag=True, help="Compare the tokens of every row, however many there are.")
 @with_target
-def doctor(target: Target) -> None:
+def doctor(target: Target, *, full: bool) -> None:
     """Look for damage and drift; nothing is changed. Exits with 1 when something is wrong.
 
     \b
@@ -74,7 +81,7 @@ def doctor(target: Target) -> None:
       memstore doctor --db memory.db --format text
     """
     with target.open() as store:
-        report = store.doctor()
+        report = store.doctor(full=full)
     show(target, "doctor", report)
     if not report.ok:
         click.get_current_context().exit(FAILED)

@@ -14,18 +14,22 @@ from memstore.types import KINDS, ROLES, VISIBILITIES, Message
 
 
 @click.command()
+@click.option(
+    "--fold-variants", is_flag=True, help="Traditional and simplified characters find each other (extra zh)."
+)
 @with_target
-def init(target: Target) -> None:
+def init(target: Target, *, fold_variants: bool) -> None:
     """Make a new, empty store.
 
     \b
     Example:
-      memstore init --db memory.db --timezone Asia/Shanghai
+      memstore init --db memory.db --timezone Asia/Shanghai --fold-variants
     """
     if target.path.exists():
         raise StoreExists(f"{target.path.absolute()} exists already and is left as it is")
-    with target.open(create=True) as store:
-        show(target, "record", {"path": str(store.path), "timezone": store.timezone.key})
+    with target.open(create=True, fold_variants=fold_variants) as store:
+        made: dict[str, Any] = {"path": str(store.path), "timezone": store.timezone.key}
+        show(target, "record", made | {"fold_variants": True} if fold_variants else made)
 
 
 @click.command(cls=FreeText)

@@ -3,11 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
-from memstore.errors import InvalidInput
+from memstore.clock import SystemClock
+from memstore.errors import InvalidInput, InvalidTime
+from memstore.times import parse_typed, span_before
 from memstore.types import Message
 
 _FIELDS = tuple(field.name for field in fields(Message))
@@ -66,6 +70,29 @@ def _value(text: str) -> Any:
         return parse_json(text)
     except ValueError:
         return text
+
+
+def check_times(given: Mapping[str, Any]) -> None:
+    """:raises click.UsageError: for a beginning that is given twice."""
+    if given.get("last") is not None and given.get("since") is not None:
+        raise click.UsageError("--last and --since both say where to begin; leave one out")
+
+
+def times_of(given: Mapping[str, str | None], zone: ZoneInfo) -> dict[str, datetime | None]:
+    """The instants of time options, by the store's zone and the clock of this moment; ``last`` becomes ``since``.
+
+    :raises click.BadParameter: naming the option, with examples.
+    """
+    now = SystemClock().now()
+    found: dict[str, datetime | None] = {}
+    for name, text in given.items():
+        read, kept = (span_before, "since") if name == "last" else (parse_typed, name)
+        try:
+            if text is not None:
+                found[kept] = read(text, zone, now)
+        except InvalidTime as error:
+            raise click.BadParameter(str(error), param_hint=f"--{name.replace('_', '-')}") from error
+    return found
 
 
 def messages_from(data: bytes, file: str) -> list[Message]:

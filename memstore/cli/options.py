@@ -1,7 +1,7 @@
 """The options that every command has: which store, who asks, and how the answer is shown."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,7 @@ from memstore.config import ENVIRONMENT, Settings, from_environment
 from memstore.errors import StoreMissing
 from memstore.session_key import DEFAULT_CHANNEL, session_key
 from memstore.types import Scope
+from memstore.wording import LANGUAGES
 
 if TYPE_CHECKING:
     from memstore.store import MemoryStore
@@ -67,16 +68,19 @@ class Target:
     def settings(self) -> Settings:
         return Settings(timezone=self.timezone)
 
-    def open(self, *, create: bool = False) -> "MemoryStore":
+    def open(self, *, create: bool = False, fold_variants: bool | None = None) -> "MemoryStore":
         """Open the store; only commands that bring something in make one.
 
+        :param fold_variants: of a store that is made.
         :raises StoreMissing: when it is not there and is not to be made.
         """
         if not create:
             self.check_there()
         from memstore.store import MemoryStore
 
-        return MemoryStore(self.path, self.embedder, settings=self.settings())
+        return MemoryStore(
+            self.path, self.embedder, settings=replace(self.settings(), fold_variants=fold_variants)
+        )
 
     def check_there(self) -> None:
         """:raises StoreMissing: naming the command that makes the store, or makes it again."""
@@ -137,7 +141,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "agent", "AGENT", "Whose rows; if none is named, readers see all agents and new rows get 'default'."
     ),
     _named("task", "TASK", "Narrows to one task."),
-    _named("embedder", "MODEL", "none (text search only), local, or st:NAME_OR_FOLDER."),
+    _named("embedder", "MODEL", "none (text search only), local, openai:MODEL, or st:NAME_OR_FOLDER."),
     click.option(
         "--timezone", metavar="ZONE", help="The store's IANA zone, fixed when it is made, like Asia/Shanghai."
     ),
@@ -197,6 +201,39 @@ class FreeText(click.Command):
                     next(remaining, None)  # its value may begin with a dash
 
 
+TIME_FORMS = (
+    "A time, in the store's zone unless it names another: 2026-03-01, 2026-03-01T08:00, 2026-03, today, yesterday, "
+    "now, '3d ago' (今天, 昨天, 现在, 3天前), or seconds since 1970."
+)
+"""For the help of commands with time options."""
+
+_TIMES = {
+    "since": ("TIME", "{what} then or later."),
+    "until": ("TIME", "{what} before."),
+    "last": ("SPAN", "{what} within that span before now: 30m, 12h, 7d, 2w (分钟, 小时, 天, 周)."),
+    "as-of": ("TIME", "What was true then."),
+    "known-at": ("TIME", "By what the store knew then."),
+}
+
+
+def time_options(*names: str, what: str = "") -> Callable[[Function], Function]:
+    """Options that :func:`memstore.cli.inputs.times_of` reads; ``what`` says what happened in the interval."""
+
+    def decorate(function: Function) -> Function:
+        for name in reversed(names):
+            meta, text = _TIMES[name]
+            function = click.option(f"--{name}", metavar=meta, help=text.format(what=what))(function)
+        return function
+
+    return decorate
+
+
+language_option = click.option(
+    "--language",
+    type=click.Choice(LANGUAGES),
+    default=lambda: from_environment("language") or "en",
+    help=f"Of the sentences of --format text. [{ENVIRONMENT['language']}]",
+)
 limit_option = partial(
     click.option, "--limit", type=int, show_default=True, help="How many at most; 0 gives none."
 )

@@ -10,6 +10,7 @@ import click
 
 from memstore.cli.options import Target
 from memstore.times import render
+from memstore.wording import check_language
 
 
 def to_json(document: Any, *, indent: int | None = None) -> str:
@@ -27,11 +28,15 @@ def _encoded(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def show(target: Target, view: str, document: Any) -> None:
-    """Print a document as the asker wants it; ``view`` names the function that sets it as text."""
+def show(target: Target, view: str, document: Any, language: str | None = None) -> None:
+    """Print a document as the asker wants it; ``view`` names the function that sets it as text, ``language`` the one
+    of its sentences where it has any."""
     if target.as_text:
         from memstore.cli import text
 
-        text.VIEWS[view](document)
+        if language is None:
+            text.VIEWS[view](document)
+        else:
+            text.SPOKEN_VIEWS[view](document, check_language(language))
     else:
         click.echo(to_json(document, indent=2 if sys.stdout.isatty() else None))

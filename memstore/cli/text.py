@@ -10,7 +10,20 @@ from typing import Any
 import click
 
 from memstore.times import render
-from memstore.types import DoctorReport, Hit, Memory, Recall, SessionRecord, StoredMessage
+from memstore.types import (
+    Change,
+    DictionaryWord,
+    DoctorReport,
+    GenerationRecord,
+    Memory,
+    Recall,
+    RecallTrace,
+    Replay,
+    SessionRecord,
+    StoredMessage,
+    WhyNot,
+)
+from memstore.wording import Language, degraded_text, hit_lines, recall_lines, replay_lines, why_not_text
 
 PREVIEW_CHARS = 200
 UNBOUNDED_WIDTH = 1_000
@@ -42,9 +55,9 @@ def _shown(value: object) -> str:
     return safe(str(value))
 
 
-def _preview(value: object) -> str:
+def _preview(value: object, chars: int = PREVIEW_CHARS) -> str:
     line = " ".join(_shown(value).split())
-    return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
+    return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
 def _lines(text: str, indent: str = "   ") -> None:
@@ -67,30 +80,45 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     console.print(table)
 
 
-def recall(answer: Recall) -> None:
-    """Hits, best first, each with its explanation where one was asked for."""
+def recall(answer: Recall, language: Language = "en") -> None:
+    """Hits, best first, each with its explanation where one was asked for; then the recall as a whole."""
     for hit in answer.hits:
         click.echo(
             f"{hit.rank}. {hit.score:.4f}  {_shown(hit.role or hit.kind)}  {_shown(hit.created_at)}  {hit.id}"
         )
         _lines(hit.content)
-        _explanation(hit)
+        for line in hit_lines(hit.explanation, language) if hit.explanation is not None else ():
+            _lines(line, "     ")
     if not answer.hits:
-        click.echo("no hits")
+        click.echo("no hits" if language == "en" else "没有结果")
     for part in answer.degraded:
-        click.echo(f"without the {part.leg} leg: {safe(part.reason)}")
+        click.echo(safe(degraded_text(part, language)))
+    for line in recall_lines(answer, language):
+        click.echo(safe(line))
+    if answer.trace_id is not None:
+        click.echo(f"trace: {answer.trace_id}")
 
 
-def _explanation(hit: Hit) -> None:
-    if hit.explanation is None:
-        return
-    for leg, report in hit.explanation.legs.items():
-        note = f"; {report.note}" if report.note else ""
-        score = "" if report.score is None else f", score {report.score:.4f}"
-        _lines(f"{leg}: rank {report.rank}{score}, adds {report.term:.4f}{note}")
-    if hit.explanation.tokens:
-        _lines(f"matched: {', '.join(hit.explanation.tokens)}")
-    _lines(f"visible: {hit.explanation.visible_by}")
+def why_not(document: WhyNot, language: Language = "en") -> None:
+    """Why a row did not come back."""
+    _lines(why_not_text(document, language), "")
+
+
+def traces(document: Mapping[str, Any]) -> None:
+    """Stored recalls, the newest first."""
+    found: list[RecallTrace] = document["traces"]
+    if found:
+        rows = [(t.id, t.asked_at, t.layer, len(t.hit_ids), t.query) for t in found]
+        _table(("id", "asked", "layer", "hits", "query"), rows)
+    else:
+        click.echo("no stored recalls")
+
+
+def replay(document: Replay, language: Language = "en") -> None:
+    """A stored recall asked again: what is different."""
+    click.echo(f"{document.trace.id}  {_shown(document.trace.asked_at)}  {_preview(document.trace.query)}")
+    for line in replay_lines(document, language):
+        click.echo(safe(line))
 
 
 def memories(document: Mapping[str, Any]) -> None:
@@ -114,6 +142,37 @@ def versions(document: Mapping[str, Any]) -> None:
         for v in document["versions"]
     ]
     _table(("version", "state", "recorded", "by", "superseded by", "content"), rows)
+
+
+def changes(document: Mapping[str, Any]) -> None:
+    """What became of memories, oldest first: old → new."""
+    found: list[Change] = document["changes"]
+    if found:
+        rows = [(c.at, c.what, c.id, c.version, _old_and_new(c)) for c in found]
+        _table(("changed", "what", "id", "version", "memory"), rows)
+    else:
+        click.echo("no changes")
+    if document["next_cursor"]:
+        click.echo(f"there are more: --cursor {document['next_cursor']} (or a larger --limit)")
+
+
+_SHOWN_DIFFERENCES = ("priority", "visibility", "expires_at", "metadata")
+
+
+def _old_and_new(change: Change) -> str:
+    old, new = change.before, change.after
+    if old is None or new is None:
+        only = old or new
+        return "" if only is None else only.content
+    differences = [
+        f"{name} {_shown(getattr(old, name)) or '-'} → {_shown(getattr(new, name)) or '-'}"
+        for name in _SHOWN_DIFFERENCES
+        if getattr(old, name) != getattr(new, name)
+    ]
+    wording = new.content
+    if old.content != new.content:  # each cut by itself, so that a long old text does not hide the new one
+        wording = f"{_preview(old.content, PREVIEW_CHARS // 3)} → {_preview(new.content, PREVIEW_CHARS // 3)}"
+    return "; ".join([_preview(wording, PREVIEW_CHARS * 2 // 3 + 3), *differences])
 
 
 def sessions(document: Mapping[str, Any]) -> None:
@@ -168,6 +227,29 @@ def doctor(report: DoctorReport) -> None:
     )
 
 
+def generations(document: Mapping[str, Any]) -> None:
+    """The embedding generations, by number."""
+    found: list[GenerationRecord] = document["generations"]
+    if not found:
+        click.echo("no vectors yet; run: memstore index --embedder MODEL")
+        return
+    shown = ("number", "state", "model", "revision", "dim", "vectors", "pending", "refused", "activated_at")
+    rows = [(*(getattr(g, name) for name in shown), f"{g.bytes / 1e6:.1f}") for g in found]
+    _table((*shown[:-1], "activated", "MB"), rows)
+
+
+def words(document: Mapping[str, Any]) -> None:
+    """The words of a dictionary."""
+    found: list[DictionaryWord] = document["words"]
+    if not found:
+        click.echo("no words")
+        return
+    _table(
+        ("word", "frequency", "added by", "added"),
+        [(w.word, w.frequency, w.added_by, w.added_at) for w in found],
+    )
+
+
 def rows(document: Mapping[str, Any]) -> None:
     """The rows of a statement; each block of equal columns is a table."""
     block: list[dict[str, object]] = []
@@ -184,13 +266,65 @@ def _block(block: Sequence[Mapping[str, object]]) -> None:
         _table(tuple(block[0]), [tuple(row.values()) for row in block])
 
 
-VIEWS: Mapping[str, Callable[[Any], None]] = {
+def bench(document: Mapping[str, Any]) -> None:
+    """Scores a leg, what was found wanting, and floors where they were looked for."""
+    legs = document["legs"]
+    measures = next((list(scores) for scores in legs.values() if scores), [])
+    rows = [(leg, *(scores[name] for name in measures)) for leg, scores in legs.items() if scores]
+    click.echo(f"{document['questions']} questions with right rows")
+    _table(("leg", *measures), rows)
+    for leg, reason in document["degraded"].items():
+        click.echo(f"without the {leg} leg: {safe(reason)}")
+    none, latency = document["none"], document["latency_ms"]
+    if none["questions"]:
+        click.echo(f"nothing to find: {none['empty_answers']} of {none['questions']} answers were empty")
+    click.echo(f"an answer took {latency['p50']} ms (p50), {latency['p95']} ms (p95)")
+    if document["worst"]:
+        click.echo("worst answered (ranks of the right rows, - where missing):")
+    for entry in document["worst"]:
+        ranks = "; ".join(
+            f"{leg} {', '.join('-' if rank is None else str(rank) for rank in found)}"
+            for leg, found in entry["ranks"].items()
+        )
+        click.echo(f"  line {entry['line']}: {_preview(entry['query'], 80)}  [{ranks}]")
+    if "calibration" in document:
+        _calibration(document["calibration"])
+
+
+def _calibration(found: Mapping[str, Any]) -> None:
+    for leg, of_leg in found["legs"].items():
+        if of_leg["floor"] is None:
+            click.echo(f"floor of the {leg} leg: none ({of_leg['right_rows']} right rows are too few)")
+        else:
+            click.echo(
+                f"floor of the {leg} leg: {of_leg['floor']:.6f} (loses {of_leg['lost']} of "
+                f"{of_leg['right_rows']} right rows)"
+            )
+    click.echo(
+        "stored for the store's model; the figures above are with these floors"
+        if found["applied"]
+        else "not stored (--apply stores them); the figures above are with these floors"
+    )
+
+
+SPOKEN_VIEWS: Mapping[str, Callable[[Any, Language], None]] = {
     "recall": recall,
+    "why_not": why_not,
+    "replay": replay,
+}
+"""Those with sentences, which exist in several languages."""
+
+VIEWS: Mapping[str, Callable[[Any], None]] = {
+    "traces": traces,
     "memories": memories,
     "versions": versions,
+    "changes": changes,
     "sessions": sessions,
     "messages": messages,
     "record": record,
     "doctor": doctor,
+    "generations": generations,
+    "words": words,
     "rows": rows,
+    "bench": bench,
 }

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 
 from memstore.access import TRUE, Condition
 from memstore.embedding import EmbedderIdentity
-from memstore.text import IndexTokens, QueryTokens
-from memstore.types import Layer, SessionRecord
+from memstore.text import IndexTokens, QueryTokens, Spoken
+from memstore.types import ChangeKind, GenerationRecord, GenerationState, Layer, SessionRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,12 +125,27 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class Segmentation:
+    """What a team's texts are segmented by beside the program itself.
+
+    :param dictionary: the digest of the team's own words, empty without any.
+    :param fold_variants: whether the store folds traditional and simplified characters.
+    """
+
+    dictionary: str = ""
+    fold_variants: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RowFilter:
     """What a read may return: permission and narrowing, then what the caller asked for. Applied before top-k.
 
     :param team_id: the team whose rows are read; ``user_id`` the asker, whose own rows are one range.
     :param shared: whether rows that others own are to be read too.
-    :param current_at: drop rows that ended or expired by this instant (microseconds); None with ``as_of``.
+    :param as_of: rows that held at that instant, by what is known of their validity.
+    :param known_at: only what was recorded by then; ends of validity count as they were known then.
+    :param current_at: drop rows that ended or expired by this instant (microseconds), and with ``known_at`` those
+        that a version known then had superseded; None with ``as_of``.
     """
 
     team_id: str
@@ -144,9 +159,33 @@ class RowFilter:
     since: int | None = None
     until: int | None = None
     as_of: int | None = None
+    known_at: int | None = None
     current_at: int | None = None
     live_only: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+ChangeKey = tuple[int, int, str, int]
+"""Where a change stands among all: its time, the arrival of its version, the memory's id, its step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Instants from ``since`` on and before ``until`` (None: no end); what falls due later than ``now`` has not."""
+
+    since: int
+    until: int | None
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A change of a memory: ``row`` is the version that came or went, ``before`` the one that it replaced."""
+
+    at: int
+    what: ChangeKind
+    row: MemoryRow
+    before: MemoryRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +205,48 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A message as its neighbours see it; ``candidate`` has no score."""
+
+    candidate: Candidate
+    session: str
+    pos: int
+    branch: int
+    role: str
+    name: str | None
+    said_at: int
+
+    @property
+    def ref(self) -> Ref:
+        return self.candidate.ref
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A stored recall as it is kept: JSON as text, time in microseconds."""
+
+    team_id: str
+    user_id: str
+    id: str
+    agent_id: str | None
+    task_id: str | None
+    layer: Layer
+    asked_at: int
+    question: str
+    settings: str
+    generation: int | None
+    query_vector: bytes | None
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """One embedding generation."""
 
     number: int
     identity: EmbedderIdentity
-    state: Literal["building", "active", "retired"]
+    state: GenerationState
+    was_active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +262,29 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """What indexing needs of a row. ``kept`` says that the row belongs into the indexes."""
+    """What indexing needs of a row."""
 
     ref: Ref
-    text: str
+    spoken: Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class TextIndex:
+    """A team's text index of one layer. One being built answers nothing; rows up to ``filled_to`` are in it and are
+    kept in step by every write."""
+
+    tokenizer: str
+    filled_to: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class WordRow:
+    """A word of a team's dictionary as it is kept."""
+
+    word: str
+    frequency: int
+    added_by: str
+    added_at: int
 
 
 class Reader(Protocol):
@@ -204,6 +298,18 @@ class Reader(Protocol):
 
     def membership(self, team_id: str, user_id: str) -> Membership:
         """A user without a row counts as member while the team's ``auto_join`` is on; one who left does not."""
+        ...
+
+    def segmentation(self, team_id: str) -> Segmentation:
+        """Costs no statement of its own where the team's membership was asked for before."""
+        ...
+
+    def dictionary(self, team_id: str) -> dict[str, int]:
+        """The team's own words with their frequencies."""
+        ...
+
+    def words(self, team_id: str) -> list[WordRow]:
+        """The same with who added them, in the order of the words."""
         ...
 
     def interruptible(self, interrupt: Callable[[], bool]) -> AbstractContextManager[None]:
@@ -226,15 +332,54 @@ class Reader(Protocol):
         where: RowFilter,
         k: int,
     ) -> list[Candidate]:
-        """The k nearest rows by cosine, exactly; score is the cosine. Ties by :attr:`Candidate.tie`."""
+        """The k nearest rows, exactly; score is the cosine. Ties by :attr:`Candidate.tie`.
+
+        :param query: one vector; or several as rows, the query as a whole and then its sentences: the score is then
+            the mean of the cosine to the whole and the best cosine to a sentence.
+        """
         ...
 
     def without_vector(self, layer: Layer, generation: int, refs: Sequence[Ref]) -> set[Ref]:
         """Which of the rows have no vector in that generation."""
         ...
 
-    def matched_tokens(self, layer: Layer, team_id: str, ref: Ref, tokens: QueryTokens) -> tuple[str, ...]:
-        """Which of the query's words the row holds."""
+    def vectors(self, layer: Layer, generation: int, refs: Sequence[Ref]) -> "dict[Ref, NDArray[np.float32]]":
+        """The unit vectors of those rows that have one."""
+        ...
+
+    def turns_around(self, refs: Sequence[Ref], where: RowFilter) -> list[Turn]:
+        """Messages up to two positions away from these, themselves included, as far as the filter lets them pass;
+        by session and position."""
+        ...
+
+    def held_tokens(
+        self, layer: Layer, team_id: str, refs: Sequence[Ref], tokens: QueryTokens
+    ) -> dict[Ref, tuple[str, ...]]:
+        """Which of the query's words each row holds; of a row without any, which of its literal tokens."""
+        ...
+
+    def failed_filters(
+        self, layer: Layer, refs: Sequence[Ref], where: RowFilter
+    ) -> dict[Ref, tuple[str, ...]]:
+        """For each row the names of the conditions that it does not meet, of those that a read of the layer has."""
+        ...
+
+    def refs_of(self, layer: Layer, team_id: str, row_id: str) -> list[Ref]:
+        """A message's handle; those of all versions of a memory, the newest first."""
+        ...
+
+    def vector_state(self, layer: Layer, generation: int, ref: Ref) -> str | None:
+        """Why a row has no vector in that generation: a reason of refusal, or ``pending``; None when it has one."""
+        ...
+
+    def source_ids(self, team_id: str, derived_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The rows that memories were made from."""
+        ...
+
+    def trace(self, team_id: str, user_id: str, trace_id: str) -> TraceRow | None: ...
+
+    def traces(self, team_id: str, user_id: str, limit: int) -> list[TraceRow]:
+        """The newest first."""
         ...
 
     def message_rows(self, refs: Sequence[Ref]) -> dict[Ref, MessageRow]: ...
@@ -280,6 +425,13 @@ class Reader(Protocol):
         time of recording. Also where the next page begins, None after the last."""
         ...
 
+    def memory_changes(
+        self, where: RowFilter, interval: Interval, limit: int, after: ChangeKey | None
+    ) -> tuple[list[ChangeRow], ChangeKey | None]:
+        """What became of the memories in the interval, oldest first; also the last one's place, None after the last
+        page. An expiry counts only where the version was current when it came."""
+        ...
+
     def owned_ids(
         self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None
     ) -> tuple[list[str], list[str]]:
@@ -289,6 +441,26 @@ class Reader(Protocol):
     def count(self, layer: Layer, where: RowFilter) -> int: ...
 
     def generation(self, state: Literal["active", "building"]) -> Generation | None: ...
+
+    def numbered_generation(self, number: int) -> Generation | None:
+        """Whatever its state; None also for one that was dropped."""
+        ...
+
+    def generation_of(self, identity: EmbedderIdentity) -> Generation | None:
+        """The generation of exactly that identity: the active one, else the building, else the newest."""
+        ...
+
+    def generation_before(self) -> Generation | None:
+        """The one that answered searches before the active one."""
+        ...
+
+    def generation_records(self) -> list[GenerationRecord]:
+        """All of them, by number."""
+        ...
+
+    def without_vectors(self, generation: int, layer: Layer, limit: int) -> list[TextRow]:
+        """The first indexed rows that have no vector of the generation, whether they are queued or not."""
+        ...
 
     def pending(self, generation: int, layer: Layer, after: Ref, limit: int) -> list[TextRow]:
         """Rows that wait for a vector, by ref, with the text to embed."""
@@ -302,6 +474,18 @@ class Reader(Protocol):
 
     def dump_messages(self) -> Iterator[MessageRow]:
         """Every message of the store, by team, user, session and position."""
+        ...
+
+    def text_index(
+        self, layer: Layer, team_id: str, state: Literal["active", "building"]
+    ) -> TextIndex | None: ...
+
+    def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:
+        """Rows that belong into the text index, by ref."""
+        ...
+
+    def rows_with_phrase(self, layer: Layer, team_id: str, tokens: QueryTokens) -> list[TextRow]:
+        """Every row of the team, whoever owns it, that may hold what was tokenised literally: for upkeep."""
         ...
 
     def dump_sessions(self) -> Iterator[SessionRow]: ...
@@ -383,7 +567,11 @@ class Writer(Reader, Protocol):
         ...
 
     def activate(self, generation: int, now: int) -> None:
-        """Switch to a generation that is complete; the one before is retired and kept."""
+        """Switch; the generation before is retired and kept."""
+        ...
+
+    def take_up(self, generation: int) -> None:
+        """Build a retired generation on."""
         ...
 
     def retire(self, generation: int) -> None:
@@ -394,6 +582,18 @@ class Writer(Reader, Protocol):
         """Queue every indexed row that has no sound vector of the generation, refused ones too; drop strays."""
         ...
 
+    def queue_missing(self, generation: int) -> None:
+        """Queue every indexed row that has no vector of the generation and is not queued."""
+        ...
+
+    def shrink_generation(self, generation: int, rows: int) -> int:
+        """Delete up to that many vectors; returns how many it was."""
+        ...
+
+    def drop_generation(self, generation: int) -> None:
+        """Forget a generation with its tables. Its number is not given out again."""
+        ...
+
     def put_vectors(
         self, generation: int, layer: Layer, refs: Sequence[Ref], vectors: "NDArray[np.float32]"
     ) -> int:
@@ -402,17 +602,41 @@ class Writer(Reader, Protocol):
 
     def refuse_vectors(self, generation: int, layer: Layer, reasons: Mapping[Ref, str]) -> None: ...
 
+    def put_trace(self, row: TraceRow) -> None: ...
+
+    def drop_trace(self, team_id: str, user_id: str, trace_id: str) -> bool:
+        """Whether there was one."""
+        ...
+
     def set_fallback_mark(self, day: str, applied_bytes: int) -> None: ...
 
-    def reset_text_index(self, layer: Layer, team_id: str) -> None:
-        """Drop a team's text index; writing to it makes it anew."""
+    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
+        """Index rows anew that are indexed already."""
         ...
 
-    def text_rows(self, layer: Layer, team_id: str, after: Ref, limit: int) -> list[TextRow]:
-        """Rows that belong into the text index, by ref."""
+    def begin_text_index(self, layer: Layer, team_id: str, tokenizer: str) -> bool:
+        """Build an index of this tokenizer beside the active one, or go on with one begun before; one of another
+        tokenizer, or damaged, is begun anew. False: the layer has no rows, and no index any more."""
         ...
 
-    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None: ...
+    def fill_text_index(
+        self, layer: Layer, team_id: str, after: Ref, rows: Sequence[tuple[Ref, IndexTokens]]
+    ) -> None:
+        """Go on with the index being built: these are the rows that :meth:`text_rows` gave behind ``after``. What
+        was deleted since is left out; where it was filled otherwise meanwhile, nothing happens."""
+        ...
+
+    def switch_text_index(self, layer: Layer, team_id: str) -> None:
+        """Put the index that was built, and is filled, in the active one's place."""
+        ...
+
+    def relabel_text_index(self, layer: Layer, team_id: str, old: str, new: str) -> None:
+        """Say that the active index, if it was of the old tokenizer, is now of the new one."""
+        ...
+
+    def set_words(self, team_id: str, words: Mapping[str, int], actor: str, now: int) -> None:
+        """Make these the team's dictionary; words that stay as they were keep who added them."""
+        ...
 
 
 class Storage(Protocol):
@@ -427,6 +651,6 @@ class Storage(Protocol):
     def close(self) -> None: ...
 
 
-def column_names(row_type: type[MessageRow | MemoryRow | SessionRow]) -> tuple[str, ...]:
+def column_names(row_type: type[MessageRow | MemoryRow | SessionRow | TraceRow]) -> tuple[str, ...]:
     """The columns of a row type, in order."""
     return tuple(f.name for f in fields(row_type))

@@ -48,40 +48,107 @@ def _joined(parts: tuple[Condition, ...], alias: str, word: str, empty: str) -> 
     ]
 
 
+Named = tuple[str, Sql]
+"""A condition with the name that :meth:`Reader.failed_filters` and ``why_not`` call it by."""
+
+
 def filter_sql(where: RowFilter, layer: Layer, alias: str) -> Sql:
     """Everything a read may return, as one predicate over a row of the layer's table."""
+    clauses = named_clauses(where, layer, alias)
+    return " AND ".join(sql for _, (sql, _) in clauses), [b for _, (_, bindings) in clauses for b in bindings]
+
+
+def named_clauses(where: RowFilter, layer: Layer, alias: str) -> list[Named]:
+    """The conditions of a read, one by one."""
     own = _message_clauses(where, alias) if layer == "messages" else _memory_clauses(where, alias)
-    clauses: list[Sql] = [
+    clauses: list[Named] = [
         # "+": not by an index over teams. Callers name the slots or the session they read; a team holds far more.
-        (f"+{alias}.team_id = ?", [where.team_id]),
-        condition_sql(where.visible, alias),
-        condition_sql(where.narrowed, alias),
+        ("team", (f"+{alias}.team_id = ?", [where.team_id])),
+        ("visible", condition_sql(where.visible, alias)),
+        ("agent or task", condition_sql(where.narrowed, alias)),
         *own,
+        *_each("known_at", _recorded_by(where, alias)),
     ]
     if where.session is not None:
-        clauses.append((f"{alias}.session = ?", [where.session]))
+        clauses.append(("session", (f"{alias}.session = ?", [where.session])))
     column = f"{alias}.{'meta' if layer == 'messages' else 'metadata'}"
-    clauses.extend(_metadata_sql(column, key, value) for key, value in where.metadata.items())
-    return " AND ".join(sql for sql, _ in clauses), [b for _, bindings in clauses for b in bindings]
+    clauses.extend(("metadata", _metadata_sql(column, key, value)) for key, value in where.metadata.items())
+    return clauses
 
 
-def _message_clauses(where: RowFilter, alias: str) -> Iterator[Sql]:
-    yield f"{alias}.hidden = 0", []
+def _each(name: str, clauses: Iterator[Sql]) -> Iterator[Named]:
+    return ((name, clause) for clause in clauses)
+
+
+def _message_clauses(where: RowFilter, alias: str) -> Iterator[Named]:
+    yield "hidden", (f"{alias}.hidden = 0", [])
     if where.live_only:
-        yield f"{alias}.live = 1", []
-    yield from _range(f"{alias}.created_at", where.since, where.until)
-    yield from _one_of(f"{alias}.role", where.roles)
+        yield "live_only", (f"{alias}.live = 1", [])
+    yield from _each("since", _range(f"{alias}.created_at", where.since, None))
+    yield from _each("until", _range(f"{alias}.created_at", None, where.until))
+    yield from _each("roles", _one_of(f"{alias}.role", where.roles))
 
 
-def _memory_clauses(where: RowFilter, alias: str) -> Iterator[Sql]:
-    yield from _range(f"{alias}.recorded_at", where.since, where.until)
-    yield from _one_of(f"{alias}.kind", where.kinds)
+def _memory_clauses(where: RowFilter, alias: str) -> Iterator[Named]:
+    yield from _each("since", _range(f"{alias}.recorded_at", where.since, None))
+    yield from _each("until", _range(f"{alias}.recorded_at", None, where.until))
+    yield from _each("kinds", _one_of(f"{alias}.kind", where.kinds))
+    yield from _each("as_of", _begun(where, alias))
+    yield from _each("superseded", _not_superseded(where, alias))
+    yield from _each("valid_to", _not_ended(where, alias))
+    yield from _each("expires_at", _not_expired(where, alias))
+
+
+# What the store knew at an instant K: the rows recorded by then. A row is as it was stated but for two things that
+# later versions write into it, the end of its validity and that it is superseded; both are read here from the versions
+# that were recorded by K. Versions are compared by number and never by clock: after a clock was set back, a version may
+# bear an earlier stamp than the one before it.
+
+
+def _recorded_by(where: RowFilter, alias: str) -> Iterator[Sql]:
+    if where.known_at is not None:
+        yield f"{alias}.recorded_at <= ?", [where.known_at]
+
+
+def _begun(where: RowFilter, alias: str) -> Iterator[Sql]:
     if where.as_of is not None:
         yield f"({alias}.valid_from IS NULL OR {alias}.valid_from <= ?)", [where.as_of]
+
+
+def _not_superseded(where: RowFilter, alias: str) -> Iterator[Sql]:
+    """Of a memory only the last version known then was current. (Without ``known_at`` the row's state says it.)"""
+    if where.known_at is not None and where.current_at is not None:
+        yield f"NOT EXISTS (SELECT 1 {_later_versions(alias)})", [where.known_at]
+        by_another = f"{alias}.superseded_by IS NOT NULL AND {alias}.superseded_by <> {alias}.id"
+        yield f"NOT ({by_another} AND {alias}.superseded_at <= ?)", [where.known_at]
+
+
+def _not_ended(where: RowFilter, alias: str) -> Iterator[Sql]:
+    for instant in (where.as_of, where.current_at):
+        if instant is None:
+            continue
+        if where.known_at is None:
+            yield f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", [instant]
+            continue
+        yield f"({alias}.stated_valid_to IS NULL OR {alias}.stated_valid_to > ?)", [instant]
+        yield (
+            f"NOT EXISTS (SELECT 1 {_later_versions(alias)} AND coalesce(n.valid_from, n.recorded_at) <= ?)",
+            [where.known_at, instant],
+        )
+
+
+def _not_expired(where: RowFilter, alias: str) -> Iterator[Sql]:
     for instant in (where.as_of, where.current_at):
         if instant is not None:
-            yield f"({alias}.valid_to IS NULL OR {alias}.valid_to > ?)", [instant]
             yield f"({alias}.expires_at IS NULL OR {alias}.expires_at > ?)", [instant]
+
+
+def _later_versions(alias: str) -> str:
+    """Versions after the row's that were known at an instant."""
+    return (
+        f"FROM memory_versions n WHERE n.team_id = {alias}.team_id AND n.id = {alias}.id"
+        f" AND n.version > {alias}.version AND n.recorded_at <= ?"
+    )
 
 
 def _range(column: str, since: int | None, until: int | None) -> Iterator[Sql]:

@@ -10,21 +10,30 @@ from memstore.canonical import canonical_json
 from memstore.embedding import EmbedderIdentity
 from memstore.storage.base import (
     Candidate,
+    ChangeKey,
+    ChangeRow,
     Generation,
+    Interval,
     Membership,
     MemoryRow,
     MessageRow,
     Ref,
     RowFilter,
+    Segmentation,
     SessionRow,
+    TextIndex,
     TextRow,
+    TraceRow,
+    Turn,
+    WordRow,
     column_names,
 )
-from memstore.storage.sqlite import keys, text_index, vector_index
-from memstore.storage.sqlite.filters import filter_sql
+from memstore.storage.sqlite import changes, keys, text_index, vector_index
+from memstore.storage.sqlite.filters import filter_sql, named_clauses
+from memstore.storage.sqlite.text_index import TextTable
 from memstore.text import QueryTokens
 from memstore.times import from_micros
-from memstore.types import Layer, SessionRecord
+from memstore.types import GenerationRecord, GenerationState, Layer, SessionRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,11 +48,15 @@ _NEWEST = 2**40
 MESSAGE_COLUMNS = column_names(MessageRow)
 MEMORY_COLUMNS = column_names(MemoryRow)
 SESSION_COLUMNS = column_names(SessionRow)
+TRACE_COLUMNS = column_names(TraceRow)
 
 _MESSAGES = ", ".join(f"m.{name}" for name in MESSAGE_COLUMNS)
 _MEMORIES = ", ".join("h.created_at" if name == "created_at" else f"m.{name}" for name in MEMORY_COLUMNS)
 _MEMORY_FROM = "memory_versions m JOIN memories h ON h.team_id = m.team_id AND h.id = m.id"
 _SESSIONS = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
+_TRACES = ", ".join(TRACE_COLUMNS)
+
+FOLDING = "SELECT value FROM store_meta WHERE key = 'fold_variants'"
 
 
 def slot_list(refs: Sequence[int]) -> str:
@@ -56,7 +69,8 @@ class SqliteReader:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._text_tables: dict[tuple[Layer, str], str] = {}  # of this snapshot
+        self._text_tables: dict[tuple[Layer, str], dict[str, TextTable]] = {}  # of this snapshot
+        self._segmentations: dict[str, Segmentation] = {}  # likewise
 
     def _rows(self, statement: str, bindings: Sequence[Any] = ()) -> list[Any]:
         rows: list[Any] = self._connection.execute(statement, tuple(bindings)).fetchall()
@@ -74,18 +88,37 @@ class SqliteReader:
 
     def membership(self, team_id: str, user_id: str) -> Membership:
         rows = self._rows(
-            "SELECT t.auto_join, m.role, m.left_at FROM teams t"
+            f"SELECT t.auto_join, m.role, m.left_at, t.dictionary_digest, ({FOLDING}) FROM teams t"
             " LEFT JOIN members m ON m.team_id = t.team_id AND m.user_id = ? WHERE t.team_id = ?",
             (user_id, team_id),
         )
         if not rows:
             return Membership(is_member=False, is_admin=False)
-        auto_join, role, left_at = rows[0]
+        auto_join, role, left_at, digest, folding = rows[0]
+        self._segmentations[team_id] = Segmentation(digest, folding == "1")
         is_member = bool(auto_join) if role is None else left_at is None
         return Membership(is_member, is_member and role == "admin")
 
     def team_ids(self) -> list[str]:
         return [team for (team,) in self._rows("SELECT team_id FROM teams ORDER BY team_no")]
+
+    def segmentation(self, team_id: str) -> Segmentation:
+        if team_id not in self._segmentations:
+            folding, digest = self._rows(
+                f"SELECT ({FOLDING}), (SELECT dictionary_digest FROM teams WHERE team_id = ?)", (team_id,)
+            )[0]
+            self._segmentations[team_id] = Segmentation(digest or "", folding == "1")
+        return self._segmentations[team_id]
+
+    def dictionary(self, team_id: str) -> dict[str, int]:
+        return dict(self._rows("SELECT word, frequency FROM dictionary_words WHERE team_id = ?", (team_id,)))
+
+    def words(self, team_id: str) -> list[WordRow]:
+        rows = self._rows(
+            "SELECT word, frequency, added_by, added_at FROM dictionary_words WHERE team_id = ? ORDER BY word",
+            (team_id,),
+        )
+        return [WordRow(*row) for row in rows]
 
     def _owner_nos(self, team_id: str, user_id: str, *, shared: bool) -> list[int]:
         rows = self._rows(
@@ -96,15 +129,19 @@ class SqliteReader:
         return [owner for (owner,) in rows]
 
     def _text_table(self, layer: Layer, team_id: str) -> str | None:
-        if (layer, team_id) in self._text_tables:
-            return self._text_tables[layer, team_id]
-        name: str | None = self._value(
-            "SELECT i.table_name FROM text_indexes i JOIN teams t USING (team_no) WHERE t.team_id = ? AND i.layer = ?",
-            (team_id, layer),
-        )
-        if name is not None:
-            self._text_tables[layer, team_id] = name
-        return name
+        table = self._tables(layer, team_id).get("active")
+        return None if table is None else table.name
+
+    def _tables(self, layer: Layer, team_id: str) -> dict[str, TextTable]:
+        if not self._text_tables.get((layer, team_id)):
+            self._text_tables[layer, team_id] = text_index.tables(self._connection, layer, team_id)
+        return self._text_tables[layer, team_id]
+
+    def text_index(
+        self, layer: Layer, team_id: str, state: Literal["active", "building"]
+    ) -> TextIndex | None:
+        table = self._tables(layer, team_id).get(state)
+        return None if table is None else TextIndex(table.tokenizer, Ref(table.filled_to))
 
     # --- the legs ------------------------------------------------------------------------------------------
 
@@ -131,7 +168,7 @@ class SqliteReader:
 
     def phrase_rows(self, layer: Layer, tokens: QueryTokens, where: RowFilter) -> Iterator[tuple[Ref, str]]:
         name = self._text_table(layer, where.team_id)
-        if name is None or not tokens.phrase:
+        if name is None or not tokens.phrases:
             return
         predicate = filter_sql(where, layer, "m")
         for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
@@ -161,9 +198,95 @@ class SqliteReader:
         )
         return {Ref(slot) for (slot,) in rows}
 
-    def matched_tokens(self, layer: Layer, team_id: str, ref: Ref, tokens: QueryTokens) -> tuple[str, ...]:
+    def vectors(self, layer: Layer, generation: int, refs: Sequence[Ref]) -> "dict[Ref, NDArray[np.float32]]":
+        return vector_index.vectors(self._connection, generation, layer, refs)
+
+    def turns_around(self, refs: Sequence[Ref], where: RowFilter) -> list[Turn]:
+        predicate, bindings = filter_sql(where, "messages", "m")
+        rows = self._rows(
+            "WITH seeds AS (SELECT s.session, s.pos FROM json_each(?) j CROSS JOIN messages s ON s.slot = j.value),"
+            " places AS (SELECT DISTINCT s.session, s.pos + o.value AS pos"
+            "   FROM seeds s CROSS JOIN json_each('[-2,-1,0,1,2]') o)"
+            " SELECT m.slot, m.recorded_at, m.arrival, m.id, m.session, m.pos, m.branch, m.role, m.name, m.created_at"
+            " FROM places p CROSS JOIN messages m"
+            " ON m.team_id = ? AND m.user_id = ? AND m.session = p.session AND m.pos = p.pos"
+            f" WHERE {predicate} ORDER BY m.session, m.pos",
+            (slot_list(refs), where.team_id, where.user_id, *bindings),
+        )
+        return [
+            Turn(Candidate(Ref(slot), 0.0, recorded_at, arrival, row_id), *of)
+            for slot, recorded_at, arrival, row_id, *of in rows
+        ]
+
+    def held_tokens(
+        self, layer: Layer, team_id: str, refs: Sequence[Ref], tokens: QueryTokens
+    ) -> dict[Ref, tuple[str, ...]]:
         name = self._text_table(layer, team_id)
-        return text_index.matched_words(self._connection, name, ref, tokens) if name else ()
+        if name is None:
+            return {}
+        held = text_index.held_tokens(self._connection, name, refs, tokens)
+        return {Ref(slot): found for slot, found in held.items()}
+
+    def failed_filters(
+        self, layer: Layer, refs: Sequence[Ref], where: RowFilter
+    ) -> dict[Ref, tuple[str, ...]]:
+        clauses = named_clauses(where, layer, "m")
+        columns = ", ".join(f"coalesce({sql}, 0)" for _, (sql, _) in clauses)
+        rows = self._rows(
+            f"SELECT m.slot, {columns} FROM json_each(?) j CROSS JOIN {text_index.ROW_TABLE[layer]} m"
+            " ON m.slot = j.value",
+            (*(b for _, (_, bindings) in clauses for b in bindings), slot_list(refs)),
+        )
+        return {
+            Ref(slot): tuple(
+                dict.fromkeys(name for (name, _), holds in zip(clauses, outcomes, strict=True) if not holds)
+            )
+            for slot, *outcomes in rows
+        }
+
+    def refs_of(self, layer: Layer, team_id: str, row_id: str) -> list[Ref]:
+        order = "ORDER BY version DESC" if layer == "memories" else ""
+        rows = self._rows(
+            f"SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE team_id = ? AND id = ? {order}",
+            (team_id, row_id),
+        )
+        return [Ref(slot) for (slot,) in rows]
+
+    def vector_state(self, layer: Layer, generation: int, ref: Ref) -> str | None:
+        if ref not in self.without_vector(layer, generation, [ref]):
+            return None
+        refused = self._value(
+            "SELECT refused FROM pending_vectors WHERE generation = ? AND layer = ? AND slot = ?",
+            (generation, layer, ref),
+        )
+        return str(refused) if refused is not None else "pending"
+
+    def source_ids(self, team_id: str, derived_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        rows = self._rows(
+            "SELECT s.derived_id, s.source_id FROM json_each(?) j CROSS JOIN sources s"
+            " ON s.team_id = ? AND s.derived_kind = 'memory' AND s.derived_id = j.value"
+            " ORDER BY s.derived_id, s.source_id",
+            (canonical_json(list(derived_ids)), team_id),
+        )
+        found: dict[str, list[str]] = {}
+        for derived, source in rows:
+            found.setdefault(derived, []).append(source)
+        return {derived: tuple(ids) for derived, ids in found.items()}
+
+    def trace(self, team_id: str, user_id: str, trace_id: str) -> TraceRow | None:
+        rows = self._rows(
+            f"SELECT {_TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ? AND id = ?",
+            (team_id, user_id, trace_id),
+        )
+        return TraceRow(*rows[0]) if rows else None
+
+    def traces(self, team_id: str, user_id: str, limit: int) -> list[TraceRow]:
+        rows = self._rows(
+            f"SELECT {_TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ?"
+            " ORDER BY asked_at DESC, id DESC LIMIT ?",
+            (team_id, user_id, limit),
+        )
+        return [TraceRow(*row) for row in rows]
 
     # --- rows ----------------------------------------------------------------------------------------------
 
@@ -242,6 +365,23 @@ class SqliteReader:
                 last_shared, *row = shared.pop(0)
             page.append(MemoryRow(*row))
         return page, (last_own, last_shared) if own or shared else None
+
+    def memory_changes(
+        self, where: RowFilter, interval: Interval, limit: int, after: ChangeKey | None
+    ) -> tuple[list[ChangeRow], ChangeKey | None]:
+        found: list[changes.Found] = []
+        for owner in self._owner_nos(where.team_id, where.user_id, shared=where.shared):
+            slots = keys.owner_range(owner)
+            found += self._rows(*changes.statement(where, slots, interval, limit + 1, after))
+        found.sort(key=changes.key)
+        more, found = len(found) > limit, found[:limit]
+        pairs = [(slot, before) for *_, slot, before in found]
+        rows = self.memory_rows([Ref(slot) for pair in pairs for slot in pair if slot is not None])
+        page = [
+            ChangeRow(at, changes.kind(step, version), rows[Ref(slot)], rows[Ref(before)] if before else None)
+            for at, _, _, step, version, slot, before in found
+        ]
+        return page, changes.key(found[-1]) if more else None
 
     def _shared_owner_nos(self, where: RowFilter) -> list[int]:
         if not where.shared:
@@ -332,12 +472,100 @@ class SqliteReader:
     # --- embedding -----------------------------------------------------------------------------------------
 
     def generation(self, state: Literal["active", "building"]) -> Generation | None:
-        rows = self._rows(
-            "SELECT generation, model, revision, dim, query_prefix, document_prefix"
-            " FROM embedding_generations WHERE state = ?",
-            (state,),
+        return self._generation("state = ?", (state,))
+
+    def numbered_generation(self, number: int) -> Generation | None:
+        return self._generation("generation = ?", (number,))
+
+    def generation_of(self, identity: EmbedderIdentity) -> Generation | None:
+        return self._generation(
+            "(model, revision, dim, query_prefix, document_prefix) = (?, ?, ?, ?, ?)"
+            " ORDER BY state, generation DESC LIMIT 1",  # active, building, retired
+            (
+                identity.model,
+                identity.revision,
+                identity.dim,
+                identity.query_prefix,
+                identity.document_prefix,
+            ),
         )
-        return Generation(rows[0][0], EmbedderIdentity(*rows[0][1:]), state) if rows else None
+
+    def generation_before(self) -> Generation | None:
+        return self._generation(
+            "state <> 'active' AND activated_at IS NOT NULL ORDER BY activated_at DESC LIMIT 1"
+        )
+
+    def _generation(self, predicate: str, bindings: Sequence[Any] = ()) -> Generation | None:
+        rows = self._rows(
+            "SELECT generation, state, activated_at IS NOT NULL, model, revision, dim, query_prefix, document_prefix"
+            f" FROM embedding_generations WHERE {predicate}",
+            bindings,
+        )
+        if not rows:
+            return None
+        number, state, was_active, *identity = rows[0]
+        return Generation(number, EmbedderIdentity(*identity), state, bool(was_active))
+
+    def generation_records(self) -> list[GenerationRecord]:
+        rows = self._rows(
+            "SELECT g.generation, g.state, g.created_at, g.activated_at,"
+            " (SELECT count(*) FROM pending_vectors p WHERE p.generation = g.generation AND p.refused IS NULL),"
+            " (SELECT count(*) FROM pending_vectors p WHERE p.generation = g.generation AND p.refused IS NOT NULL),"
+            " g.model, g.revision, g.dim, g.query_prefix, g.document_prefix"
+            " FROM embedding_generations g ORDER BY g.generation"
+        )
+        return [self._generation_record(*row) for row in rows]
+
+    def _generation_record(
+        self,
+        number: int,
+        state: GenerationState,
+        created_at: int,
+        activated_at: int | None,
+        pending: int,
+        refused: int,
+        *identity: Any,
+    ) -> GenerationRecord:
+        found = EmbedderIdentity(*identity)
+        vectors = vector_index.count(self._connection, number)
+        return GenerationRecord(
+            number=number,
+            model=found.model,
+            revision=found.revision,
+            dim=found.dim,
+            digest=found.digest(),
+            state=state,
+            vectors=vectors,
+            pending=pending,
+            refused=refused,
+            bytes=vectors * found.dim * vector_index.NUMBER_BYTES,
+            created_at=from_micros(created_at),
+            activated_at=None if activated_at is None else from_micros(activated_at),
+        )
+
+    def without_vectors(self, generation: int, layer: Layer, limit: int) -> list[TextRow]:
+        found: list[TextRow] = []
+        for (table,) in self._rows(
+            "SELECT table_name FROM text_indexes WHERE layer = ? AND state = 'active' ORDER BY team_no",
+            (layer,),
+        ):
+            rows = self._rows(
+                f"SELECT m.slot, {text_index.TEXT_COLUMNS[layer]} FROM {table} f"
+                f" CROSS JOIN {text_index.ROW_TABLE[layer]} m ON m.slot = f.rowid"
+                f" WHERE m.state <> 'deleted' {self._vector_missing(generation, layer)} LIMIT ?",
+                (limit - len(found),),
+            )
+            found += [TextRow(Ref(slot), text_index.spoken(*columns)) for slot, *columns in rows]
+            if len(found) >= limit:
+                break
+        return found
+
+    def _vector_missing(self, generation: int, layer: Layer) -> str:
+        """Narrows the rows of a text index ``f``. No generation, or one whose table was lost: none has a vector."""
+        vectors = vector_index.table_name(generation, layer)
+        if not self._connection.table_exists("main", vectors):
+            return ""
+        return f"AND NOT EXISTS (SELECT 1 FROM {vectors} v WHERE v.slot = f.rowid)"
 
     def pending(self, generation: int, layer: Layer, after: Ref, limit: int) -> list[TextRow]:
         rows = self._rows(
@@ -346,7 +574,7 @@ class SqliteReader:
             " WHERE p.generation = ? AND p.layer = ? AND p.slot > ? AND p.refused IS NULL ORDER BY p.slot LIMIT ?",
             (generation, layer, after, limit),
         )
-        return [TextRow(Ref(slot), text_index.row_text(*columns)) for slot, *columns in rows]
+        return [TextRow(Ref(slot), text_index.spoken(*columns)) for slot, *columns in rows]
 
     def pending_count(self, generation: int) -> int:
         return int(
@@ -382,7 +610,19 @@ class SqliteReader:
             " WHERE m.slot > ? AND m.slot BETWEEN ? AND ? AND m.state <> 'deleted' ORDER BY m.slot LIMIT ?",
             (after, slots.first, slots.last, limit),
         )
-        return [TextRow(Ref(slot), text_index.row_text(*columns)) for slot, *columns in rows]
+        return [TextRow(Ref(slot), text_index.spoken(*columns)) for slot, *columns in rows]
+
+    def rows_with_phrase(self, layer: Layer, team_id: str, tokens: QueryTokens) -> list[TextRow]:
+        name = self._text_table(layer, team_id)
+        if name is None:
+            return []
+        rows = self._rows(
+            f"SELECT m.slot, {text_index.TEXT_COLUMNS[layer]} FROM {name}"
+            f" CROSS JOIN {text_index.ROW_TABLE[layer]} m ON m.slot = {name}.rowid"
+            f" WHERE {name} MATCH ? AND m.state <> 'deleted' ORDER BY m.slot",
+            (text_index.phrase_expression(tokens),),
+        )
+        return [TextRow(Ref(slot), text_index.spoken(*columns)) for slot, *columns in rows]
 
 
 def _best(found: Sequence[Sequence[Candidate]], k: int) -> list[Candidate]:

@@ -6,6 +6,7 @@ can open and MATCH them (FTS5's ``secure-delete`` and contentless options would 
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import apsw
@@ -13,14 +14,17 @@ import apsw
 from memstore.storage.base import Candidate, Ref
 from memstore.storage.sqlite.filters import Sql
 from memstore.storage.sqlite.keys import SlotRange
-from memstore.text import IndexTokens, QueryTokens, searchable_text
+from memstore.text import IndexTokens, QueryTokens, Spoken, searchable_text
 from memstore.types import Layer
 
 ROW_TABLE: dict[Layer, str] = {"messages": "messages", "memories": "memory_versions"}
-TEXT_COLUMNS: dict[Layer, str] = {"messages": "m.search_text, m.content", "memories": "m.content, NULL"}
-"""What :func:`row_text` reads. SQL's own JSON operators would stop at a NUL in the text."""
+TEXT_COLUMNS: dict[Layer, str] = {
+    "messages": "m.search_text, m.content, m.name, m.created_at",
+    "memories": "m.content, NULL, NULL, NULL",
+}
+"""What :func:`spoken` reads. SQL's own JSON operators would stop at a NUL in the text."""
 WORDS_WEIGHT = 1.0
-LITERAL_WEIGHT = 0.5
+LITERAL_WEIGHT = 0.03
 SCORE_DIGITS = 9
 """Scores closer than this are equal: sums in another order differ in the 16th digit and would flip ties."""
 PHRASE_ROWS_SEEN = 5_000
@@ -38,26 +42,50 @@ _SHADOWS = (
 """The tables behind an FTS5 table of format 4, as FTS5 makes them; with all there, it can be dropped."""
 
 
-def table_name(layer: Layer, team_no: int) -> str:
-    return f"text_{layer}_{team_no}"
+_SHADOW_NAMES = ("data", "idx", "content", "docsize", "config")
 
 
-def row_text(text: str | None, content: str | None) -> str:
-    """The text of a row from :data:`TEXT_COLUMNS`."""
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """An entry of ``text_indexes``."""
+
+    name: str
+    tokenizer: str
+    filled_to: int
+
+
+def table_name(layer: Layer, team_no: int, state: str = "active") -> str:
+    return f"text_{layer}_{team_no}{'_new' if state == 'building' else ''}"
+
+
+def tables(connection: apsw.Connection, layer: Layer, team_id: str) -> dict[str, TextTable]:
+    """A team's tables of a layer by state: ``active``, ``building``."""
+    rows: list[Any] = connection.execute(
+        "SELECT i.state, i.table_name, i.tokenizer, i.filled_to FROM text_indexes i JOIN teams t USING (team_no)"
+        " WHERE t.team_id = ? AND i.layer = ?",
+        (team_id, layer),
+    ).fetchall()
+    return {state: TextTable(*columns) for state, *columns in rows}
+
+
+def spoken(text: str | None, content: str | None, name: str | None, said_at: int | None) -> Spoken:
+    """What a row gives to the indexes, from :data:`TEXT_COLUMNS`."""
     if text is None and content is not None:
-        return searchable_text(json.loads(content))
-    return text or ""
+        text = searchable_text(json.loads(content))
+    return Spoken(text or "", name, said_at)
 
 
-def create(connection: apsw.Connection, layer: Layer, team_no: int) -> None:
-    """Make the table, empty, and note it in ``text_indexes``."""
-    name = table_name(layer, team_no)
+def create(
+    connection: apsw.Connection, layer: Layer, team_no: int, tokenizer: str, state: str = "active"
+) -> None:
+    """Make the table, empty, and note it in ``text_indexes`` with the tokenizer whose tokens it will hold."""
+    name = table_name(layer, team_no, state)
     connection.execute(
         f"CREATE VIRTUAL TABLE {name} USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
     ).fetchall()
     connection.execute(
-        "INSERT OR IGNORE INTO text_indexes (table_name, team_no, layer) VALUES (?, ?, ?)",
-        (name, team_no, layer),
+        "INSERT INTO text_indexes (table_name, team_no, layer, state, tokenizer) VALUES (?, ?, ?, ?, ?)",
+        (name, team_no, layer, state, tokenizer),
     ).fetchall()
 
 
@@ -69,7 +97,26 @@ def drop(connection: apsw.Connection, name: str) -> None:
         for statement in _SHADOWS:
             connection.execute(statement.format(name=name)).fetchall()
         connection.execute(f"DROP TABLE IF EXISTS {name}").fetchall()
+    for shadow in _SHADOW_NAMES:  # left behind where only the table in front of them was dropped
+        connection.execute(f"DROP TABLE IF EXISTS {name}_{shadow}").fetchall()
     connection.execute("DELETE FROM text_indexes WHERE table_name = ?", (name,)).fetchall()
+
+
+def switch(connection: apsw.Connection, layer: Layer, team_no: int) -> None:
+    """Put the table that was built in the place of the active one, which may be damaged, unlisted or missing."""
+    name, built = table_name(layer, team_no), table_name(layer, team_no, "building")
+    drop(connection, name)
+    connection.execute(f"ALTER TABLE {built} RENAME TO {name}").fetchall()
+    connection.execute(
+        "UPDATE text_indexes SET table_name = ?, state = 'active' WHERE table_name = ?", (name, built)
+    ).fetchall()
+
+
+def delete(connection: apsw.Connection, name: str, slots: Sequence[int]) -> None:
+    connection.execute(
+        f"DELETE FROM {name} WHERE rowid IN (SELECT value FROM json_each(?))",
+        (f"[{','.join(map(str, slots))}]",),
+    ).fetchall()
 
 
 def insert(connection: apsw.Connection, name: str, rows: Sequence[tuple[int, IndexTokens]]) -> None:
@@ -89,7 +136,11 @@ def match_expression(tokens: QueryTokens) -> str:
 
 
 def phrase_expression(tokens: QueryTokens) -> str:
-    return f"literal : {_quoted(' '.join(tokens.phrase))}{' *' if tokens.phrase_prefix else ''}"
+    """Rows that hold any of the query's phrases."""
+    phrases = (
+        _quoted(" ".join(phrase.tokens)) + (" *" if phrase.prefix else "") for phrase in tokens.phrases
+    )
+    return f"literal : ({' OR '.join(phrases)})"
 
 
 def _quoted(term: str) -> str:
@@ -151,25 +202,30 @@ def phrase_rows(
     )
     try:
         for slot, *columns in cursor:
-            yield Ref(slot), row_text(*columns)
+            yield Ref(slot), spoken(*columns).text
     finally:
         cursor.close()
 
 
-def matched_words(connection: apsw.Connection, name: str, slot: int, tokens: QueryTokens) -> tuple[str, ...]:
-    """The query's words (and, where no word matches, its literal tokens) that the row holds."""
+def held_tokens(
+    connection: apsw.Connection, name: str, slots: Sequence[int], tokens: QueryTokens
+) -> dict[int, tuple[str, ...]]:
+    """For each row the query's words that it holds and, where it holds none, its literal tokens."""
     rows: list[Any] = connection.execute(
-        f"SELECT words, literal FROM {name} WHERE rowid = ?", (slot,)
+        f"SELECT f.rowid, f.words, f.literal FROM json_each(?) j CROSS JOIN {name} f ON f.rowid = j.value",
+        (f"[{','.join(map(str, slots))}]",),
     ).fetchall()
-    if not rows:
-        return ()
-    words, literal = (set(column.split()) for column in rows[0])
+    return {slot: _held(set(words.split()), set(literal.split()), tokens) for slot, words, literal in rows}
+
+
+def _held(words: set[str], literal: set[str], tokens: QueryTokens) -> tuple[str, ...]:
     matched = tuple(term for term in tokens.words if term in words)
-    return matched or tuple(
+    matched = matched or tuple(
         term
         for term in tokens.literal
         if term in literal or (term in tokens.prefixes and any(held.startswith(term) for held in literal))
     )
+    return matched or next((p.tokens for p in tokens.phrases if literal.issuperset(p.tokens)), ())
 
 
 def integrity_fault(connection: apsw.Connection, name: str) -> str | None:

@@ -15,11 +15,20 @@ from memstore.storage.base import (
     MemoryRow,
     MessageRow,
     Ref,
+    Segmentation,
     SessionRow,
+    TraceRow,
 )
 from memstore.storage.sqlite import keys, text_index, vector_index
-from memstore.storage.sqlite.reader import MESSAGE_COLUMNS, SESSION_COLUMNS, SqliteReader, slot_list
-from memstore.text import IndexTokens
+from memstore.storage.sqlite.reader import (
+    FOLDING,
+    MESSAGE_COLUMNS,
+    SESSION_COLUMNS,
+    TRACE_COLUMNS,
+    SqliteReader,
+    slot_list,
+)
+from memstore.text import IndexTokens, dictionary_digest
 from memstore.types import Layer
 
 if TYPE_CHECKING:
@@ -31,6 +40,11 @@ _VERSION_COLUMNS = (
     "priority", "content", "metadata", "session", "produced_by_agent", "source_kind", "trust", "valid_from",
     "valid_to", "expires_at", "recorded_at", "superseded_at", "superseded_by", "actor", "verdict_id", "checksum",
 )  # fmt: skip
+
+_LAST_DROPPED = "last_dropped_generation"
+
+MAX_ERROR_CHARS = 2_000
+"""Of a failure that a job keeps."""
 
 
 def _insert_sql(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
@@ -52,16 +66,35 @@ class SqliteWriter(SqliteReader):
             "INSERT INTO store_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (key, value),
         )
+        self._segmentations.clear()
+
+    def set_words(self, team_id: str, words: Mapping[str, int], actor: str, now: int) -> None:
+        held = self.dictionary(team_id)
+        gone = [word for word in held if words.get(word) != held[word]]
+        self._run(
+            "DELETE FROM dictionary_words WHERE team_id = ? AND word IN (SELECT value FROM json_each(?))",
+            (team_id, canonical_json(gone)),
+        )
+        self._connection.executemany(
+            _insert_sql("dictionary_words", ("team_id", "word", "frequency", "added_by", "added_at")),
+            [(team_id, word, n, actor, now) for word, n in words.items() if held.get(word) != n],
+        ).fetchall()
+        self._run(
+            "UPDATE teams SET dictionary_digest = ? WHERE team_id = ?", (dictionary_digest(words), team_id)
+        )
+        self._segmentations.clear()
 
     def join(self, team_id: str, user_id: str, now: int) -> Membership:
         known = self._rows(
-            "SELECT m.role, m.left_at, o.owner_no FROM members m"
+            f"SELECT m.role, m.left_at, t.dictionary_digest, ({FOLDING}) FROM members m"
             " JOIN owners o ON o.team_id = m.team_id AND o.user_id = m.user_id"
+            " JOIN teams t ON t.team_id = m.team_id"
             " WHERE m.team_id = ? AND m.user_id = ?",
             (team_id, user_id),
         )
         if known:
-            role, left_at, _ = known[0]
+            role, left_at, digest, folding = known[0]
+            self._segmentations[team_id] = Segmentation(digest, folding == "1")
             return Membership(left_at is None, left_at is None and role == "admin")
         team = self._rows("SELECT team_no, auto_join FROM teams WHERE team_id = ?", (team_id,))
         if team:
@@ -116,13 +149,33 @@ class SqliteWriter(SqliteReader):
         )[0]
         return [keys.slot(owner, number) for number in range(last - count + 1, last + 1)]
 
-    def _text_table_for_writing(self, layer: Layer, team_id: str) -> str:
-        name = self._text_table(layer, team_id)
-        if name is None:
-            team_no = int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
-            text_index.create(self._connection, layer, team_no)
-            name = text_index.table_name(layer, team_no)
-        return name
+    def _team_no(self, team_id: str) -> int:
+        return int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
+
+    def _put_tokens(self, layer: Layer, team_id: str, rows: Sequence[tuple[int, IndexTokens]]) -> None:
+        """Into the active index, which is made where there is none, and in step into one that is being built."""
+        if "active" not in self._tables(layer, team_id):
+            team_no = self._team_no(team_id)
+            text_index.create(self._connection, layer, team_no, rows[0][1].tokenizer)
+            self._text_tables.pop((layer, team_id))
+        tables = self._tables(layer, team_id)
+        text_index.insert(self._connection, tables["active"].name, rows)
+        building = tables.get("building")
+        reached = [(slot, tokens) for slot, tokens in rows if building and slot <= building.filled_to]
+        if building is None or not reached:
+            return
+        if all(tokens.tokenizer == building.tokenizer for _, tokens in reached):
+            text_index.insert(self._connection, building.name, reached)
+        else:  # these are another tokenizer's tokens: whoever builds the index comes by here again
+            self._set_filled_to(layer, team_id, building.name, min(slot for slot, _ in reached) - 1)
+
+    def _set_filled_to(self, layer: Layer, team_id: str, name: str, slot: int) -> None:
+        self._run("UPDATE text_indexes SET filled_to = ? WHERE table_name = ?", (slot, name))
+        self._text_tables.pop((layer, team_id))
+
+    def _drop_tokens(self, layer: Layer, team_id: str, slots: Sequence[int]) -> None:
+        for table in self._tables(layer, team_id).values():
+            text_index.delete(self._connection, table.name, slots)
 
     # --- messages and sessions -----------------------------------------------------------------------------
 
@@ -158,7 +211,7 @@ class SqliteWriter(SqliteReader):
     def _index(self, layer: Layer, team_id: str, indexed: Sequence[tuple[int, IndexTokens]]) -> None:
         if not indexed:
             return
-        text_index.insert(self._connection, self._text_table_for_writing(layer, team_id), indexed)
+        self._put_tokens(layer, team_id, indexed)
         self._queue_vectors(layer, [slot for slot, _ in indexed])
 
     def _queue_vectors(self, layer: Layer, slots: Sequence[int]) -> None:
@@ -225,10 +278,8 @@ class SqliteWriter(SqliteReader):
         return len(slots)
 
     def _unindex(self, layer: Layer, team_id: str, slots: Sequence[int]) -> None:
-        name = self._text_table(layer, team_id)
         listed = (slot_list(slots),)
-        if name is not None:
-            self._run(f"DELETE FROM {name} WHERE rowid IN (SELECT value FROM json_each(?))", listed)
+        self._drop_tokens(layer, team_id, slots)
         for (generation,) in self._rows("SELECT generation FROM embedding_generations"):
             self._run(
                 f"DELETE FROM {vector_index.table_name(generation, layer)}"
@@ -258,9 +309,9 @@ class SqliteWriter(SqliteReader):
             self._supersede(row)
         owner = row.user_id if row.visibility == "private" else None
         slot = self._next_slots(row.team_id, owner, 1)[0]
-        self._run(
-            _insert_sql("memory_versions", ("slot", *_VERSION_COLUMNS)),
-            (slot, *(getattr(row, column) for column in _VERSION_COLUMNS)),
+        self._run(  # the end as stated now: valid_to itself is cut short by later versions
+            _insert_sql("memory_versions", ("slot", "stated_valid_to", *_VERSION_COLUMNS)),
+            (slot, row.valid_to, *(getattr(row, column) for column in _VERSION_COLUMNS)),
         )
         if tokens.words or tokens.literal:
             self._index("memories", row.team_id, [(slot, tokens)])
@@ -336,16 +387,23 @@ class SqliteWriter(SqliteReader):
         self._run("DELETE FROM jobs WHERE kind = ? AND state = 'dead'", (kind,))
 
     def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None:
-        if not dead:  # a younger queued twin takes over
+        twin = self._value(
+            "SELECT t.job_no FROM jobs j JOIN jobs t ON t.state = 'queued' AND t.dedupe_key = j.dedupe_key"
+            " WHERE j.job_no = ? AND j.lease_token = ?",
+            (job.job_no, job.lease_token),
+        )
+        if twin is not None and not dead:  # the younger one takes over, and with it what was tried in vain
             self._run(
-                "DELETE FROM jobs WHERE job_no = ? AND lease_token = ? AND EXISTS"
-                " (SELECT 1 FROM jobs t WHERE t.state = 'queued' AND t.dedupe_key = jobs.dedupe_key)",
-                (job.job_no, job.lease_token),
+                "UPDATE jobs SET attempts = max(attempts, ?), not_before = max(not_before, ?), last_error = ?"
+                " WHERE job_no = ?",
+                (job.attempts, not_before, error[:MAX_ERROR_CHARS], twin),
             )
+            self._run("DELETE FROM jobs WHERE job_no = ?", (job.job_no,))
+            return
         self._run(
             "UPDATE jobs SET state = ?, last_error = ?, not_before = ?, lease_token = NULL, lease_until = NULL"
             " WHERE job_no = ? AND lease_token = ?",
-            ("dead" if dead else "queued", error[:2000], not_before, job.job_no, job.lease_token),
+            ("dead" if dead else "queued", error[:MAX_ERROR_CHARS], not_before, job.job_no, job.lease_token),
         )
 
     # --- embedding -----------------------------------------------------------------------------------------
@@ -353,7 +411,10 @@ class SqliteWriter(SqliteReader):
     def new_generation(
         self, identity: EmbedderIdentity, state: Literal["active", "building"], now: int
     ) -> Generation:
-        number = int(self._value("SELECT coalesce(max(generation), 0) + 1 FROM embedding_generations"))
+        number = 1 + max(
+            int(self._value("SELECT coalesce(max(generation), 0) FROM embedding_generations")),
+            int(self.meta(_LAST_DROPPED) or 0),
+        )
         self._run(
             "INSERT INTO embedding_generations (generation, model, revision, dim, query_prefix, document_prefix,"
             " state, created_at, activated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -370,7 +431,7 @@ class SqliteWriter(SqliteReader):
             ),
         )
         vector_index.create(self._connection, number)
-        for table, layer in self._rows("SELECT table_name, layer FROM text_indexes"):
+        for table, layer in self._rows("SELECT table_name, layer FROM text_indexes WHERE state = 'active'"):
             self._run(
                 f"INSERT INTO pending_vectors (generation, layer, slot) SELECT ?, ?, rowid FROM {table}",
                 (number, layer),
@@ -380,8 +441,9 @@ class SqliteWriter(SqliteReader):
 
     def activate(self, generation: int, now: int) -> None:
         self._run("UPDATE embedding_generations SET state = 'retired' WHERE state = 'active'")
-        self._run(
-            "UPDATE embedding_generations SET state = 'active', activated_at = ? WHERE generation = ?",
+        self._run(  # in order whatever the clock does: it tells which one answered before
+            "UPDATE embedding_generations SET state = 'active', activated_at ="
+            " (SELECT max(?, 1 + coalesce(max(activated_at), 0)) FROM embedding_generations) WHERE generation = ?",
             (now, generation),
         )
         self._run(
@@ -393,8 +455,27 @@ class SqliteWriter(SqliteReader):
         self._run("UPDATE embedding_generations SET state = 'retired' WHERE generation = ?", (generation,))
         self._run("DELETE FROM pending_vectors WHERE generation = ?", (generation,))
 
+    def take_up(self, generation: int) -> None:
+        self._run("UPDATE embedding_generations SET state = 'building' WHERE generation = ?", (generation,))
+
     def requeue(self, generation: int) -> None:
+        if generation != NO_GENERATION:
+            self._drop_unsound(generation)
+        for layer in vector_index.LAYERS:
+            self._run(
+                "DELETE FROM pending_vectors WHERE generation = ? AND layer = ? AND slot NOT IN"
+                f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')",
+                (generation, layer),
+            )
+            self._run(
+                "UPDATE pending_vectors SET refused = NULL WHERE generation = ? AND layer = ?",
+                (generation, layer),
+            )
+        self.queue_missing(generation)
+
+    def _drop_unsound(self, generation: int) -> None:
         dim = int(self._value("SELECT dim FROM embedding_generations WHERE generation = ?", (generation,)))
+        vector_index.create(self._connection, generation)  # where a table was lost
         for layer in vector_index.LAYERS:
             vectors = vector_index.table_name(generation, layer)
             unsound = vector_index.damaged(self._connection, generation, layer, dim)
@@ -406,20 +487,30 @@ class SqliteWriter(SqliteReader):
                 f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')"
             )
             self._run(
-                "DELETE FROM pending_vectors WHERE generation = ? AND layer = ? AND slot NOT IN"
-                f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')",
+                "DELETE FROM pending_vectors WHERE generation = ? AND layer = ?"
+                f" AND slot IN (SELECT slot FROM {vectors})",
                 (generation, layer),
             )
+
+    def queue_missing(self, generation: int) -> None:
+        for table, layer in self._rows("SELECT table_name, layer FROM text_indexes WHERE state = 'active'"):
+            rows = text_index.ROW_TABLE[layer]
             self._run(
-                "UPDATE pending_vectors SET refused = NULL WHERE generation = ? AND layer = ?",
+                "INSERT OR IGNORE INTO pending_vectors (generation, layer, slot) SELECT ?, ?, f.rowid"
+                f" FROM {table} f CROSS JOIN {rows} m ON m.slot = f.rowid WHERE m.state <> 'deleted'"
+                f" {self._vector_missing(generation, layer)}",
                 (generation, layer),
             )
-            for (table,) in self._rows("SELECT table_name FROM text_indexes WHERE layer = ?", (layer,)):
-                self._run(
-                    "INSERT OR IGNORE INTO pending_vectors (generation, layer, slot) SELECT ?, ?, f.rowid"
-                    f" FROM {table} f WHERE NOT EXISTS (SELECT 1 FROM {vectors} v WHERE v.slot = f.rowid)",
-                    (generation, layer),
-                )
+
+    def shrink_generation(self, generation: int, rows: int) -> int:
+        return vector_index.shrink(self._connection, generation, rows)
+
+    def drop_generation(self, generation: int) -> None:
+        vector_index.drop(self._connection, generation)
+        self._run("DELETE FROM pending_vectors WHERE generation = ?", (generation,))
+        self._run("DELETE FROM embedding_generations WHERE generation = ?", (generation,))
+        # A number given out twice would let a slow indexer of the dropped model write into another's space.
+        self.set_meta(_LAST_DROPPED, str(max(generation, int(self.meta(_LAST_DROPPED) or 0))))
 
     def put_vectors(
         self, generation: int, layer: Layer, refs: Sequence[Ref], vectors: "NDArray[np.float32]"
@@ -434,6 +525,18 @@ class SqliteWriter(SqliteReader):
 
     # --- fallback, rebuilds --------------------------------------------------------------------------------
 
+    def put_trace(self, row: TraceRow) -> None:
+        self._run(
+            _insert_sql("recall_traces", TRACE_COLUMNS), [getattr(row, column) for column in TRACE_COLUMNS]
+        )
+
+    def drop_trace(self, team_id: str, user_id: str, trace_id: str) -> bool:
+        dropped = self._run(
+            "DELETE FROM recall_traces WHERE team_id = ? AND user_id = ? AND id = ?",
+            (team_id, user_id, trace_id),
+        )
+        return dropped > 0
+
     def set_fallback_mark(self, day: str, applied_bytes: int) -> None:
         self._run(
             "INSERT INTO fallback_days (day, applied_bytes) VALUES (?, ?)"
@@ -441,11 +544,60 @@ class SqliteWriter(SqliteReader):
             (day, applied_bytes),
         )
 
-    def reset_text_index(self, layer: Layer, team_id: str) -> None:
-        team_no = int(self._value("SELECT team_no FROM teams WHERE team_id = ?", (team_id,)))
-        text_index.drop(self._connection, text_index.table_name(layer, team_no))
+    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
+        self._drop_tokens(layer, team_id, [ref for ref, _ in rows])
+        kept = [(ref, tokens) for ref, tokens in rows if tokens]
+        if kept:
+            self._put_tokens(layer, team_id, kept)
+
+    def begin_text_index(self, layer: Layer, team_id: str, tokenizer: str) -> bool:
+        team_no = self._team_no(team_id)
+        building = self._tables(layer, team_id).get("building")
+        rows = self.text_rows(layer, team_id, Ref(0), 1)
+        if (
+            rows
+            and building is not None
+            and building.tokenizer == tokenizer
+            and text_index.integrity_fault(self._connection, building.name) is None
+        ):
+            return True
+        self._text_tables.pop((layer, team_id))
+        text_index.drop(self._connection, text_index.table_name(layer, team_no, "building"))
+        if rows:
+            text_index.create(self._connection, layer, team_no, tokenizer, "building")
+        else:  # what the active one holds is left over
+            text_index.drop(self._connection, text_index.table_name(layer, team_no))
+        return bool(rows)
+
+    def fill_text_index(
+        self, layer: Layer, team_id: str, after: Ref, rows: Sequence[tuple[Ref, IndexTokens]]
+    ) -> None:
+        building = self._tables(layer, team_id).get("building")
+        if building is None or building.filled_to != after or not rows:
+            return
+        cut = {int(ref): tokens for ref, tokens in rows if tokens.tokenizer == building.tokenizer}
+        low, up_to = max(after, keys.team_range(self._team_no(team_id)).first - 1), int(rows[-1][0])
+        present = self._rows(
+            f"SELECT slot FROM {text_index.ROW_TABLE[layer]}"
+            " WHERE slot > ? AND slot <= ? AND state <> 'deleted' ORDER BY slot",
+            (low, up_to),
+        )
+        unknown = next((slot for (slot,) in present if slot not in cut), None)
+        if unknown is not None:  # came in after the rows were read
+            up_to = unknown - 1
+        self._run(f"DELETE FROM {building.name} WHERE rowid > ? AND rowid <= ?", (low, up_to))
+        found = [(slot, cut[slot]) for (slot,) in present if slot <= up_to and cut[slot]]
+        text_index.insert(self._connection, building.name, found)
+        self._set_filled_to(layer, team_id, building.name, up_to)
+
+    def switch_text_index(self, layer: Layer, team_id: str) -> None:
+        text_index.switch(self._connection, layer, self._team_no(team_id))
         self._text_tables.pop((layer, team_id), None)
 
-    def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
-        name = self._text_table_for_writing(layer, team_id)
-        text_index.insert(self._connection, name, [(ref, t) for ref, t in rows if t.words or t.literal])
+    def relabel_text_index(self, layer: Layer, team_id: str, old: str, new: str) -> None:
+        self._run(
+            "UPDATE text_indexes SET tokenizer = ? WHERE team_no = ? AND layer = ? AND state = 'active'"
+            " AND tokenizer = ?",
+            (new, self._team_no(team_id), layer, old),
+        )
+        self._text_tables.pop((layer, team_id), None)
