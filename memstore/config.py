@@ -98,8 +98,8 @@ class Settings:
     :param leg_weights: factor of each leg's fusion terms.
     :param stop_words: leave words without meaning of their own (the, what, 的, 什么) out of what the text leg looks
         for, as long as others remain. Literal matches of the whole query are not concerned.
-    :param sentences: a query of several sentences is also asked sentence by sentence, by its last so many. Each costs
-        a call of the model and a search. 0: only as a whole.
+    :param sentences: a query of several sentences is also asked by each of them, at most so many (of more, the first
+        are taken together). Each costs a call of the model and a search. 0: only as a whole.
     :param full_coverage: the part of the query's words that the best text row must hold for the text leg to count
         fully; below it the leg's weight falls in proportion. 0: it always counts fully.
     :param neighbour_weights: how much the score of a message gains from the turn before and after it, for each leg.

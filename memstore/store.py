@@ -35,21 +35,10 @@ from memstore.ids import new_id
 from memstore.index import Indexer
 from memstore.journal import Journal, session_operation
 from memstore.memories import Memories
-from memstore.rebuild import (
-    FOLD_VARIANTS,
-    Collected,
-    check_target,
-    collect,
-    copy_fallback,
-    fill_from,
-    header,
-    marks,
-    rebuild_text_indexes,
-    set_log_aside,
-    sole_recovery,
-)
+from memstore.rebuild import rebuild_text_indexes
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
+from memstore.recovery import header, new_meta, recover
 from memstore.session_key import parse_session_key
 from memstore.storage.migrate import newest_version
 from memstore.storage.sqlite import SqliteStorage
@@ -156,7 +145,7 @@ class MemoryStore:
         zone_name = self.settings.timezone or machine_zone_name()
         zone(zone_name)
         try:
-            SqliteStorage.create(path, _new_meta(new_id(self._clock.now()), zone_name, self.settings))
+            SqliteStorage.create(path, new_meta(new_id(self._clock.now()), zone_name, self.settings))
         except StoreExists:
             return  # another process was faster, and its store serves as well
 
@@ -188,7 +177,7 @@ class MemoryStore:
             store_id, zone_name = reader.meta("store_id"), reader.meta("timezone")
         if store_id is None or zone_name is None:  # an empty file that only now got its tables
             zone_name = self.settings.timezone or machine_zone_name()
-            meta = _new_meta(new_id(self._clock.now()), zone_name, self.settings)
+            meta = new_meta(new_id(self._clock.now()), zone_name, self.settings)
             with self._storage.write() as tx:
                 if tx.meta("store_id") is None:
                     for key, value in meta.items():
@@ -829,49 +818,8 @@ class MemoryStore:
         :raises StoreExists: when the target is taken. :raises StoreMissing: when there is nothing to recover from.
         """
         source = _checked_path(path)
-        target = check_target(source, _checked_path(out) if out is not None else source)
-        settings = settings or Settings()
-        with sole_recovery(folder_of(source)):
-            found = collect(folder_of(source))
-            messages, sessions = cls._rebuild(source, target, found, settings, progress)
-        return RecoverReport(
-            path=str(target),
-            files=len(found.sizes),
-            lines=found.lines,
-            messages=messages,
-            sessions=sessions,
-            duplicates=found.duplicates,
-            skipped=tuple(found.skipped),
-        )
-
-    @staticmethod
-    def _rebuild(
-        source: Path, target: Path, found: Collected, settings: Settings, progress: Progress | None
-    ) -> tuple[int, int]:
-        """Build beside the target, and give it the target's name when it is complete."""
-        known = found.header or {}
-        zone_name = known.get("timezone") or settings.timezone or machine_zone_name()
-        building = target.parent / f".{target.name}.recovering"
-        leftovers = (building, Path(f"{building}-wal"), Path(f"{building}-shm"))
-        for leftover in leftovers:  # of a recovery that was killed
-            leftover.unlink(missing_ok=True)
-        store_id = known.get("store_id") or new_id(SystemClock().now())
-        SqliteStorage.create(building, _new_meta(store_id, zone_name, settings))
-        try:
-            storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
-            try:
-                counted = fill_from(storage, Tokenizers(zone=zone(zone_name)), found, progress)
-                copy_fallback(source, target)
-                with storage.write() as tx:
-                    marks(tx, Fallback(target, zone(zone_name), durable=True))
-            finally:
-                storage.close()
-            set_log_aside(target)
-            SqliteStorage.publish(building, target)
-        finally:
-            for leftover in leftovers:
-                leftover.unlink(missing_ok=True)
-        return counted
+        target = _checked_path(out) if out is not None else source
+        return recover(source, target, settings or Settings(), progress)
 
     def scoped(self, scope: Scope) -> "ScopedStore":
         """The same verbs without the scope argument."""
@@ -888,17 +836,6 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _new_meta(store_id: str, zone_name: str, settings: Settings) -> dict[str, str]:
-    """What a store says of itself.
-
-    :raises ConfigError: when it is to fold variants and OpenCC is missing.
-    """
-    if settings.fold_variants:
-        variant_table()
-    folds = str(int(bool(settings.fold_variants)))
-    return {"store_id": store_id, "timezone": zone_name, FOLD_VARIANTS: folds}
 
 
 def _checked_path(path: str | PathLike[str]) -> Path:

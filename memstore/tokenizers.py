@@ -11,6 +11,8 @@ from datetime import UTC, tzinfo
 from memstore.storage.base import Reader, Segmentation
 from memstore.text import Cutter, JiebaCutter, Tokenizer
 
+FOLD_VARIANTS = "fold_variants"
+"""The store's own setting that says whether it folds traditional and simplified characters."""
 KEPT = 8
 """Tokenizers that a process keeps; one with a dictionary of its own takes some tens of megabytes."""
 

@@ -36,8 +36,10 @@ def test_a_query_is_cut_where_its_sentences_end(query, parts):
     assert cut(query) == parts
 
 
-def test_only_the_last_sentences_are_asked():
-    assert cut("red. green. blue. yellow.", 2) == ["blue.", "yellow."]
+def test_of_many_sentences_the_first_are_taken_together_and_none_is_lost():
+    assert cut("red. green. blue. yellow.", 2) == ["red. green. blue.", "yellow."]
+    assert cut("red. green. blue. yellow.", 3) == ["red. green.", "blue.", "yellow."]
+    assert cut("red. green. blue. yellow.", 4) == ["red.", "green.", "blue.", "yellow."]
     assert cut("red. green. blue.", 0) == []
     assert cut("red. green. blue.", 1) == [], "one sentence is no more than the whole"
 
@@ -53,6 +55,16 @@ def counted(embedder: HashEmbedder) -> list[str]:
     embed = embedder.embed_query
     embedder.embed_query = lambda text: (asked.append(text), embed(text))[1]  # type: ignore[method-assign]
     return asked
+
+
+def test_a_word_of_any_of_many_sentences_finds_its_row(store, ana):
+    store.add(ana, "nginx 限流规则每周复查")
+    for number in range(30):
+        store.add(ana, f"sentence number {number}")
+    others = [f"something else {number}?" for number in range(50, 62)]
+    for place in (0, 3, 11):
+        query = " ".join([*others[:place], "nginx 证书?", *others[place:]])
+        assert "nginx 限流规则每周复查" in contents(store.recall(ana, query, limit=5)), place
 
 
 def test_each_sentence_costs_one_call_of_the_model_and_a_single_one_none(open_store, ana):

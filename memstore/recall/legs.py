@@ -142,9 +142,7 @@ class Search:
         found = self._literal_rows()
         by_ref = {candidate.ref: candidate for candidate in candidates}
         missing = [Candidate(ref, 0.0, 0, 0, "") for ref in found if ref not in by_ref]
-        if (
-            len(found) > self.limit
-        ):  # too many to be certain of each: they only fill up what ranking left free
+        if len(found) > self.limit:  # too many to be certain of: they fill up what ranking left free
             self.legs.add("text", [*candidates, *missing][: self.depth])
             return
         self.legs.literal = found

@@ -24,18 +24,26 @@ class Sentence:
 
 
 def sentences(query: str, tokenizer: Tokenizer, most: int, *, stop_words: bool) -> tuple[Sentence, ...]:
-    """The last ``most`` sentences that say something; none where that is only one, which the whole query stands for.
+    """The sentences that say something, at most ``most``: of more, the first ones are taken together as one. None
+    where there is only one, which the whole query stands for.
 
     Of a long query only the head and the tail are read, as for its words.
     """
     if len(query) > QUERY_HEAD_CHARS + QUERY_TAIL_CHARS:
         query = f"{query[:QUERY_HEAD_CHARS]}\n{query[-QUERY_TAIL_CHARS:]}"
-    found: list[Sentence] = []
-    for part in reversed(_ENDS.split(query)):
-        if len(found) >= most:
-            break
-        tokens = tokenizer.query(part.strip())
-        if any(word not in STOP_WORDS for word in tokens.words):
-            looked_for = without_stop_words(tokens)[0] if stop_words else tokens
-            found.append(Sentence(part.strip(), looked_for))
-    return tuple(reversed(found)) if len(found) > 1 else ()
+    parts = [part.strip() for part in _ENDS.split(query) if part.strip()]
+    speaking = [part for part in parts if _says_something(part, tokenizer)] if most > 1 else []
+    if len(speaking) < len(("one", "another")):
+        return ()
+    head, tail = speaking[: len(speaking) - most + 1], speaking[len(speaking) - most + 1 :]
+    kept = [" ".join(head), *tail] if len(speaking) > most else speaking
+    return tuple(Sentence(part, _looked_for(part, tokenizer, stop_words=stop_words)) for part in kept)
+
+
+def _says_something(part: str, tokenizer: Tokenizer) -> bool:
+    return any(word not in STOP_WORDS for word in tokenizer.query(part).words)
+
+
+def _looked_for(part: str, tokenizer: Tokenizer, *, stop_words: bool) -> QueryTokens:
+    tokens = tokenizer.query(part)
+    return without_stop_words(tokens)[0] if stop_words else tokens
