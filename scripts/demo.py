@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for benchmark
 from memstore import Hit, MemoryStore, MemstoreError, Message, Recall, Scope
 from memstore.importers.jsonl import import_jsonl
 from memstore.storage.sqlite.inspection import Inspection
+from memstore.wording import check_language, hit_lines, recall_lines, why_not_text
 
 DATA = Path(__file__).resolve().parent / "demo_data"
 TEAM = "demo"
@@ -81,10 +82,12 @@ def _run(path: Path, options: argparse.Namespace) -> list[str]:
         )
         _heading("3. Ask 提问")
         faults += _ask_all(store, questions, strict=not options.memorybank)
-        _heading("4. Look by SQL 用 SQL 查看")
+        _heading("4. Why, and why not 为什么有，为什么没有")
+        faults += _explain(store, questions)
+        _heading("5. Look by SQL 用 SQL 查看")
         faults += _show_sql(path)
         before = _digest(store)
-    _heading("5. Lose the database, rebuild it from the daily JSONL 删库后从 JSONL 重建")
+    _heading("6. Lose the database, rebuild it from the daily JSONL 删库后从 JSONL 重建")
     for file in path.parent.glob(f"{path.name}*"):
         if file.is_file():
             file.unlink()
@@ -189,6 +192,37 @@ def _why(hit: Hit) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"
+
+
+def _explain(store: MemoryStore, questions: list[Question]) -> list[str]:
+    """One question of each language, explained in it: the first hit's way, and that of a row that was not returned.
+    The recall is kept, and asked again."""
+    faults: list[str] = []
+    for language in ("zh", "en"):
+        question = next((q for q in questions if q.language in (language, "")), None)
+        if question is None:
+            continue
+        scope, spoken = Scope(TEAM, question.user_id), check_language(language)
+        answer = store.search_messages(scope, question.text, limit=1, explain=True, trace=True)
+        print(f"\n  [{question.user_id}] {question.text}")
+        for hit in answer:
+            print(f"     1. {_short(hit.content)}")
+            for line in hit_lines(hit.explanation, spoken) if hit.explanation else ():
+                print(f"        {line}")
+        for line in list(recall_lines(answer, spoken))[:6]:
+            print(f"     {line}")
+        others = (
+            [c.id for c in answer.explanation.candidates if c.outcome != "returned"]
+            if answer.explanation
+            else []
+        )
+        if others:
+            missing = store.why_not(scope, others[0], question.text, limit=1)
+            for line in why_not_text(missing, spoken).split("\n"):
+                print(f"     {line}")
+        if answer.trace_id is not None and not store.replay(scope, answer.trace_id).same:
+            faults.append(f"the replay of a stored recall differs: {question.text}")
+    return faults
 
 
 def _show_sql(path: Path) -> list[str]:
