@@ -53,8 +53,8 @@ class Variant:
 
     @property
     def about_query(self) -> bool:
-        more_sentences = self.settings.get("sentences", 0) > Settings().sentences
-        return self.name == BASE or "stop_words" in self.settings or more_sentences
+        other_parts = bool(self.settings.get("sentences"))
+        return self.name == BASE or "stop_words" in self.settings or other_parts
 
 
 def _values(name: str, *values: float) -> list[Variant]:
