@@ -15,6 +15,8 @@ Durability = Literal["disk", "process"]
 
 BUSY_TIMEOUT_S = 5.0
 MAINTENANCE_BUSY_TIMEOUT_S = 30.0
+MAX_BUSY_TIMEOUT_S = 86_400
+MAX_WHOLE_SETTING = 1_000_000
 MAX_LIMIT = 10_000
 """No page or recall is larger; a larger ``limit`` is cut to this."""
 
@@ -98,8 +100,8 @@ class Settings:
     :param leg_weights: factor of each leg's fusion terms.
     :param stop_words: leave words without meaning of their own (the, what, 的, 什么) out of what the text leg looks
         for, as long as others remain. Literal matches of the whole query are not concerned.
-    :param sentences: a query of several sentences is also asked by each of them, at most so many (of more, the first
-        are taken together). Each costs a call of the model and a search. 0: only as a whole.
+    :param sentences: a query of several sentences is also asked by each of them, the last so many at most. Each costs
+        a call of the model and a search. 0: only as a whole.
     :param full_coverage: the part of the query's words that the best text row must hold for the text leg to count
         fully; below it the leg's weight falls in proportion. 0: it always counts fully.
     :param neighbour_weights: how much the score of a message gains from the turn before and after it, for each leg.
@@ -137,12 +139,14 @@ class Settings:
     busy_timeout_s: float = BUSY_TIMEOUT_S
 
     def __post_init__(self) -> None:
-        if self.fold_variants not in (None, True, False):
+        if self.fold_variants is not None and not isinstance(self.fold_variants, bool):
             raise ConfigError(f"fold_variants must be True, False or None, not {self.fold_variants!r}")
         if self.durability not in ("disk", "process"):
             raise ConfigError(f"durability must be 'disk' or 'process', not {self.durability!r}")
-        if not _is_number(self.busy_timeout_s, least=1e-9):
-            raise ConfigError("busy_timeout_s must be positive")
+        if not _is_number(self.busy_timeout_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S):
+            raise ConfigError(f"busy_timeout_s must be positive and at most {MAX_BUSY_TIMEOUT_S}")
+        if not isinstance(self.stop_words, bool):
+            raise ConfigError(f"stop_words must be True or False, not {self.stop_words!r:.60}")
         self._check_legs()
         self._check_late_factors()
 
@@ -157,10 +161,10 @@ class Settings:
             _check_number("leg_weights", weight)
         for pair in _by_leg("neighbour_weights", self.neighbour_weights):
             if not isinstance(pair, tuple | list) or len(pair) != len(("before", "after")):
-                raise ConfigError(f"neighbour_weights are pairs (before, after), not {pair!r:.60}")
+                raise ConfigError(f"neighbour_weights are pairs (before, after), not {_shown(pair)}")
             for weight in pair:
                 _check_number("neighbour_weights", weight)
-        for floor in _by_leg("floors", self.floors or {}):
+        for floor in _by_leg("floors", {} if self.floors is None else self.floors):
             _check_number("floors", floor, least=-math.inf)
 
     def _check_late_factors(self) -> None:
@@ -169,7 +173,7 @@ class Settings:
             _check_number("collapse_similarity", self.collapse_similarity, most=1.0)
         half_life = self.recency_half_life_s
         if half_life is not None and not _is_number(half_life, least=1e-9):
-            raise ConfigError(f"recency_half_life_s must be positive or None, not {half_life!r:.60}")
+            raise ConfigError(f"recency_half_life_s must be positive or None, not {_shown(half_life)}")
 
     def leg_weight(self, leg: str) -> float:
         """The weight of a leg; 1.0 where the mapping does not name it."""
@@ -177,13 +181,26 @@ class Settings:
 
 
 def _check_whole(name: str, value: object, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name} must be a whole number from {least}, not {value!r:.60}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_WHOLE_SETTING:
+        raise ConfigError(
+            f"{name} must be a whole number from {least} to {MAX_WHOLE_SETTING}, not {_shown(value)}"
+        )
 
 
 def _is_number(value: object, *, least: float = 0.0, most: float = math.inf) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number and least <= value <= most  # type: ignore[operator] # a number, as asked before
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value) and least <= value <= most
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def _check_number(name: str, value: object, *, least: float = 0.0, most: float = math.inf) -> None:
@@ -191,7 +208,7 @@ def _check_number(name: str, value: object, *, least: float = 0.0, most: float =
         bounds = (
             "" if least == -math.inf else f" from {least:g}" + (f" to {most:g}" if most < math.inf else "")
         )
-        raise ConfigError(f"{name} must be a number{bounds}, not {value!r:.60}")
+        raise ConfigError(f"{name} must be a number{bounds}, not {_shown(value)}")
 
 
 def _by_leg(name: str, value: object) -> Iterable[object]:

@@ -2,7 +2,7 @@
 
 import stat
 
-from memstore.embedding import Embedder
+from memstore.embedding import Embedder, identity_of
 from memstore.errors import EmbeddingError
 from memstore.fallback import Fallback
 from memstore.storage.base import Storage
@@ -77,7 +77,7 @@ def check_embedder(storage: Storage, embedder: Embedder | None) -> list[Finding]
     if embedder is None or active is None:
         return findings
     try:
-        identity = embedder.identity
+        identity = identity_of(embedder)
     except EmbeddingError as error:
         return [*findings, Finding("embedder", "warning", f"the embedder is not usable: {error}")]
     if identity != active.identity:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from memstore.config import embeddings_server
-from memstore.errors import EmbeddingRejected, InvalidInput
+from memstore.errors import EmbeddingError, EmbeddingRejected, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +109,21 @@ class Embedder(Protocol):
         May raise :class:`~memstore.errors.EmbeddingRejected` for a text that has no vector.
         """
         ...
+
+
+def identity_of(embedder: Embedder) -> EmbedderIdentity:
+    """What the embedder says it is.
+
+    :raises EmbeddingError: whatever it raises.
+    """
+    try:
+        return embedder.identity
+    except EmbeddingError:
+        raise
+    except Exception as error:
+        raise EmbeddingError(
+            f"the embedder cannot say what it is: {type(error).__name__}: {error}"
+        ) from error
 
 
 def embeddable(text: str) -> str | None:

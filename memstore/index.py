@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memstore.clock import Clock
-from memstore.embedding import Embedder, EmbedderIdentity, check_documents, embeddable
+from memstore.embedding import Embedder, EmbedderIdentity, check_documents, embeddable, identity_of
 from memstore.errors import EmbedderMismatch, EmbedderUnavailable, EmbeddingError
 from memstore.storage.base import NO_GENERATION, Generation, Job, Reader, Ref, Storage, TextRow, Writer
 from memstore.times import to_micros
@@ -89,7 +89,9 @@ class Indexer:
         with (
             self._jobs()
         ):  # asking for the identity may fail as well: an unreachable server is a failed attempt
-            target = self._active_generation(self._embedder) or self._begun(self._embedder.identity, tally)
+            target = self._active_generation(self._embedder) or self._begun(
+                identity_of(self._embedder), tally
+            )
             if target is not None:
                 self._fill(target, tally)
         return self._report(target, tally)
@@ -109,7 +111,7 @@ class Indexer:
         """
         with self._storage.read() as reader:
             active = reader.generation("active")
-        identity = embedder.identity
+        identity = identity_of(embedder)
         if active is not None:
             _check_same(active, identity)
         return active
@@ -148,7 +150,7 @@ class Indexer:
             return self._mended()
         tally = _Tally(progress)
         with self._jobs():
-            target = self._target(self._embedder.identity, tally)
+            target = self._target(identity_of(self._embedder), tally)
             if target is None:
                 return self._report(None, tally)
             self._fill(target, tally)

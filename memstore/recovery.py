@@ -61,6 +61,8 @@ def _rebuilt(
     for leftover in leftovers:  # of a recovery that was killed
         leftover.unlink(missing_ok=True)
     store_id = known.get("store_id") or new_id(SystemClock().now())
+    if settings.fold_variants is None:
+        settings = replace(settings, fold_variants=found.folds)
     SqliteStorage.create(building, new_meta(store_id, zone_name, settings))
     try:
         storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
@@ -95,6 +97,7 @@ class Collected:
     """The day files of a fallback, read and sorted out. ``order`` says when each message was written."""
 
     header: Operation | None = None
+    folds: bool = False
     messages: dict[tuple[str, str], MessageRow] = field(default_factory=dict)
     placed: dict[tuple[str, str], Operation] = field(default_factory=dict)
     order: dict[tuple[str, str], "Order"] = field(default_factory=dict)
@@ -131,6 +134,7 @@ def _sort_out(found: Collected, operation: Operation) -> None:
     match operation["op"]:
         case "store":
             found.header = found.header or operation
+            found.folds = bool(operation.get(FOLD_VARIANTS))  # the last day's holds
         case "message":
             row = message_row(operation)
             if (row.team_id, row.id) in found.messages:
@@ -294,10 +298,10 @@ def copy_fallback(source: Path, target: Path) -> None:
         copy.chmod(0o600)
 
 
-def header(store_id: str, zone: ZoneInfo) -> Operation:
+def header(store_id: str, zone: ZoneInfo, *, fold_variants: bool) -> Operation:
     """The first line of a day file."""
     values: dict[str, Any] = {"op": "store", "store_id": store_id, "timezone": zone.key}
-    return values
+    return values | ({FOLD_VARIANTS: True} if fold_variants else {})
 
 
 def marks(tx: Writer, fallback: Fallback) -> None:

@@ -30,7 +30,7 @@ from memstore.errors import (
     StoreMissing,
     StoreReadOnly,
 )
-from memstore.fallback import Fallback, folder_of, holds_lines
+from memstore.fallback import Fallback, Operation, folder_of, holds_lines
 from memstore.ids import new_id
 from memstore.index import Indexer
 from memstore.journal import Journal, session_operation
@@ -154,9 +154,7 @@ class MemoryStore:
         self._check_folding()
         self.timezone = zone(zone_name)
         durable = self.settings.durability == "disk"
-        self._fallback = Fallback(
-            self.path, self.timezone, durable=durable, header=header(store_id, self.timezone)
-        )
+        self._fallback = Fallback(self.path, self.timezone, durable=durable, header=self._header(store_id))
         self._tokenizers.zone = self.timezone
         self._journal = Journal(self._storage, self._fallback, self._tokenizers, self._clock)
         self._recorder = Recorder(self._journal, self._tokenizers, self._clock, self.timezone)
@@ -189,6 +187,11 @@ class MemoryStore:
                 f"the store's time zone is {zone_name} and does not change; the settings say {self.settings.timezone}"
             )
         return store_id, zone_name
+
+    def _header(self, store_id: str) -> Operation:
+        with self._storage.read() as reader:
+            folds = reader.segmentation("").fold_variants
+        return header(store_id, self.timezone, fold_variants=folds)
 
     def _check_folding(self) -> None:
         """:raises ConfigError: when the settings contradict the store, or OpenCC is missing where it folds."""

@@ -46,6 +46,8 @@ MAX_HAN_RUN = 400
 """Longer runs are cut before jieba, whose handling of unknown words is quadratic in the run."""
 MIN_RANKED_PIECE = 3
 """Shorter pieces of letters and digits do not rank by ``literal``, where they would equal bigrams of other words."""
+MAX_PAIRED_RUN = 4_096
+"""Of letters and digits glued to Chinese: keys, tokens and hashes are found by any part; embedded files are not."""
 MAX_TOKEN_LENGTH = 64
 """A longer run of letters (base64, hashes) is cut: no one asks for it whole, and terms stay small."""
 
@@ -525,8 +527,8 @@ class _Latin:
 
 
 def _latin_pairs(run: str) -> Iterable[str]:
-    """Bigrams of letters and digits, not parted; a longer run (base64, hashes) stays in pieces."""
-    if len(run) <= MAX_TOKEN_LENGTH:
+    """Bigrams of letters and digits, not parted; a longer run (an embedded file) stays in pieces."""
+    if len(run) <= MAX_PAIRED_RUN:
         return _bigrams(run)
     return (piece for part in _LETTERS_OR_DIGITS.findall(run) for piece in _pieces(_spelled(part)))
 
@@ -543,11 +545,10 @@ def _phrase(normal: str, pairs: Sequence[str]) -> Phrase:
         m for m in reversed(list(_RUNS.finditer(normal))) if m.lastgroup in ("han", "unspaced", "word")
     )
     run = last.group() if last.lastgroup != "word" else _APOSTROPHE.split(last.group())[-1]
-    if len(run) == 1 or (last.lastgroup == "word" and len(run) > MAX_TOKEN_LENGTH):
+    if len(run) == 1 or (last.lastgroup == "word" and len(run) > MAX_PAIRED_RUN):
         return _cut_short(pairs, prefix=True)
-    return _cut_short(
-        pairs[:-1], prefix=False
-    )  # inside a longer run the last character has no token of its own
+    # inside a longer run the last character has no token of its own
+    return _cut_short(pairs[:-1], prefix=False)
 
 
 def _cut_short(tokens: Sequence[str], *, prefix: bool) -> Phrase:

@@ -16,6 +16,7 @@ _SHOWN_CHARS = 60
 _UNITS = ((1e11, 1), (1e14, 10**3), (1e17, 10**6))
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?\Z", re.ASCII)
 _BASIC_DATE = re.compile(r"(19|20)\d{6}\Z", re.ASCII)  # as a number of seconds it would be in 1970
+_YEAR = re.compile(r"((?:19|20)\d\d)(0[1-9]|1[0-2])?", re.ASCII)
 _DATE_ONLY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _MONTH = re.compile(r"(\d{4})-(\d{2})\Z", re.ASCII)
 _UNIT_WORDS = {
@@ -91,7 +92,7 @@ def parse_typed(text: str, default_zone: ZoneInfo, now: datetime) -> datetime:
     """Read a time as a person types it: what :func:`parse_instant` reads, and
 
     * ``now``, ``today``, ``yesterday`` (``现在``, ``今天``, ``昨天``): a day means its midnight in the zone;
-    * a month, ``2026-03``: its beginning;
+    * a month, ``2026-03`` or ``202603``, or a year, ``2026``: its beginning;
     * a span before now, ``3d ago`` or ``3天前``; see :func:`span_before`.
 
     :returns: the instant in UTC.
@@ -104,6 +105,8 @@ def parse_typed(text: str, default_zone: ZoneInfo, now: datetime) -> datetime:
         if words in _DAY_WORDS:
             day = now.astimezone(default_zone).date() - timedelta(days=_DAY_WORDS[words])
             return parse_instant(day, default_zone)[0]
+        if year := _YEAR.fullmatch(words):  # as a number of seconds it would be in 1970
+            return parse_instant(date(int(year[1]), int(year[2] or 1), 1), default_zone)[0]
         if month := _MONTH.match(words):
             return parse_instant(date(int(month[1]), int(month[2]), 1), default_zone)[0]
         if ago := _AGO.match(words):

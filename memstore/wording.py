@@ -1,6 +1,8 @@
 """Explanations as sentences for people, in English and Chinese. The data they are made of is in ``types.py``."""
 
-from collections.abc import Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from memstore.errors import InvalidInput
@@ -49,6 +51,13 @@ _REASONS: Mapping[str, tuple[str, str]] = {
         "Alone it stands at rank {rank} of {of} in the {leg} leg, which brings the best {depth}.",
         "它自身在{leg}路排第 {rank} 位（共 {of} 条），该路只取前 {depth} 条。",
     ),
+    "passed by others": (
+        (
+            "Alone it stands at rank {rank} of {of} in the {leg} leg, but rows with better turns beside them, or that "
+            "answer another sentence, came before it; the leg brings the best {depth}."
+        ),
+        "它自身在{leg}路排第 {rank} 位（共 {of} 条），但相邻发言更匹配或回答了另一句的内容排到了它前面；该路只取前 {depth} 条。",
+    ),
     "near-duplicate": (
         "It says nearly the same as {of}, which ranks higher and was returned in its place.",
         "它与排名更高的 {of} 几乎相同，后者代替了它。",
@@ -91,6 +100,7 @@ _NOTES: Mapping[str, str] = {
     "its vector is not computed yet; the text rank stands for it": "向量尚未计算，暂用文本名次",
     "holds the query literally": "原文包含整个查询",
     "found by the turns beside it": "靠相邻发言找到",
+    "its part of the best score of the sentence that it answers best": "得分为其最匹配一句的最高分之比例",
 }
 _RULES: Mapping[str, str] = {
     "the asker owns it": "属于提问者本人",
@@ -101,6 +111,8 @@ _RULES: Mapping[str, str] = {
     "quarantined rows are never recalled": "被隔离的内容不会被召回",
     "private to its owner": "仅所有者可见",
 }
+_DATE = re.compile(r"on(?:year(\d{4})|month(\d\d)|day(\d\d)(\d\d))")
+_CODE_POINT = re.compile(r"u([0-9a-f]{4,6})")
 _STATES: Mapping[str, str] = {"pending": "等待计算（memstore index）"}
 
 
@@ -109,6 +121,20 @@ def check_language(language: str) -> Language:
     if language not in LANGUAGES:
         raise InvalidInput(f"language must be one of {', '.join(LANGUAGES)}, not {language!r:.40}")
     return "zh" if language == "zh" else "en"
+
+
+def shown_word(token: str) -> str:
+    """A token of the index as a person writes it: dates and emoji are spelled in letters there."""
+    if found := _DATE.fullmatch(token):
+        return "-".join(part for part in found.groups() if part)
+    if found := _CODE_POINT.fullmatch(token):
+        character = chr(int(found[1], 16))
+        return character if unicodedata.category(character) == "So" else token
+    return token
+
+
+def _words(tokens: Iterable[str], language: Language) -> str:
+    return (", " if language == "en" else "、").join(map(shown_word, tokens))
 
 
 def _said(pair: tuple[str, str], language: Language) -> str:
@@ -142,7 +168,7 @@ def reason_text(reason: Reason, language: Language = "en") -> str:
         values["score"] = "–"
     for name, value in values.items():
         if isinstance(value, float):
-            values[name] = f"{value:.4f}"
+            values[name] = f"{value:.4g}"
     return _said(_REASONS[reason.code], language).format_map(values)
 
 
@@ -172,7 +198,7 @@ def hit_lines(explanation: Explanation, language: Language = "en") -> Iterator[s
     for leg, report in explanation.legs.items():
         yield _leg_line(leg, report, language)
     if explanation.tokens:
-        joined = (", " if english else "、").join(explanation.tokens)
+        joined = _words(explanation.tokens, language)
         yield f"matched: {joined}" if english else f"匹配的词：{joined}"
     for name, factor in explanation.factors.items():
         yield f"{name}: times {factor:.4f}" if english else f"{name}：乘以 {factor:.4f}"
@@ -186,16 +212,16 @@ def _leg_line(leg: str, report: LegReport, language: Language) -> str:
     score = beside = note = ""
     if language == "en":
         if report.score is not None:
-            score = f", score {report.score:.4f}"
+            score = f", score {report.score:.4g}"
         if report.with_neighbours is not None and report.with_neighbours != report.score:
-            beside = f" ({report.with_neighbours:.4f} with the turns beside it)"
+            beside = f" ({report.with_neighbours:.4g} with the turns beside it)"
         if report.note:
             note = f"; {report.note}"
         return f"{leg}: rank {report.rank}{score}{beside}, adds {report.term:.4f}{note}"
     if report.score is not None:
-        score = f"，得分 {report.score:.4f}"
+        score = f"，得分 {report.score:.4g}"
     if report.with_neighbours is not None and report.with_neighbours != report.score:
-        beside = f"（连同相邻发言 {report.with_neighbours:.4f}）"
+        beside = f"（连同相邻发言 {report.with_neighbours:.4g}）"
     if report.note:
         note = f"；{_NOTES.get(report.note, report.note)}"
     return f"{_leg(leg, language)}：第 {report.rank} 位{score}{beside}，贡献 {report.term:.4f}{note}"
@@ -217,11 +243,10 @@ def recall_lines(recall: Recall, language: Language = "en") -> Iterator[str]:
 
 def _question_lines(whole: RecallExplanation, language: Language) -> Iterator[str]:
     english = language == "en"
-    comma = ", " if english else "、"
-    words = comma.join(whole.words) or ("nothing" if english else "无")
+    words = _words(whole.words, language) or ("nothing" if english else "无")
     yield f"looked for: {words}" if english else f"检索的词：{words}"
     if whole.left_out:
-        left_out = comma.join(whole.left_out)
+        left_out = _words(whole.left_out, language)
         yield f"left out, without meaning of their own: {left_out}" if english else f"忽略的虚词：{left_out}"
     if whole.sentences:
         count = len(whole.sentences)
@@ -237,7 +262,7 @@ def _summary_lines(whole: RecallExplanation, language: Language) -> Iterator[str
         if summary.model is not None:
             extra += f", model {summary.model}" if english else f"，模型 {summary.model}"
         if summary.floor is not None:
-            extra += f", floor {summary.floor:.4f}" if english else f"，下限 {summary.floor:.4f}"
+            extra += f", floor {summary.floor:.4g}" if english else f"，下限 {summary.floor:.4g}"
         if leg == "text" and whole.coverage is not None:
             part = f"{whole.coverage:.0%}"
             extra += (

@@ -197,6 +197,7 @@ VALUES = {
     "no vector": {"state": "pending"},
     "below the floor": {"leg": "text", "floor": 0.5, "score": 0.25},
     "too far down": {"leg": "vector", "rank": 9, "of": 10, "depth": 3},
+    "passed by others": {"leg": "text", "rank": 2, "of": 10, "depth": 3},
     "near-duplicate": {"of": "01J"},
     "cut by the limit": {"place": 9, "limit": 5, "score": 0.1, "text_rank": 3},
     "filter": {"filter": "kinds"},

@@ -1,5 +1,6 @@
 """The command that measures recall on questions of one's own: bench."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,9 +50,7 @@ def _limits(_context: click.Context, _parameter: click.Parameter, text: str) -> 
 @click.option(
     "--loss",
     type=click.FloatRange(0, 100, max_open=True),
-    default=DEFAULT_LOSS,
-    show_default=True,
-    help="With --calibrate: percent of the right rows' scores that a floor may cost.",
+    help=f"With --calibrate: percent of the right rows' scores that a floor may cost.  [default: {DEFAULT_LOSS:g}]",
 )
 @click.option("--apply", is_flag=True, help="With --calibrate: store the floors for the store's model.")
 @click.option(
@@ -69,7 +68,7 @@ def bench(
     file: str,
     limits: tuple[int, ...],
     calibrate: bool,
-    loss: float,
+    loss: float | None,
     apply: bool,
     timeout_s: float,
 ) -> None:
@@ -93,13 +92,21 @@ def bench(
     """
     if apply and not calibrate:
         raise click.UsageError("--apply stores what --calibrate finds; give both")
+    if loss is not None and not calibrate:
+        raise click.UsageError("--loss is about what --calibrate finds; give both")
+    if loss is not None and math.isnan(loss):
+        raise click.UsageError("--loss must be a number of percent, not nan")
     scope = target.asker()
     target.check_there()
     from memstore import golden
 
     questions = golden.read(Path(file).read_bytes(), file)
     run = _Run(target, scope, questions, limits, file, timeout_s)
-    document = run.calibrated(loss / 100, apply=apply) if calibrate else run.measured()
+    document = (
+        run.calibrated((DEFAULT_LOSS if loss is None else loss) / 100, apply=apply)
+        if calibrate
+        else run.measured()
+    )
     show(target, "bench", {"file": file, "k": list(limits), **document})
 
 

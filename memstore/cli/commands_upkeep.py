@@ -1,6 +1,7 @@
 """The operator's commands: index, reindex, recover, doctor, sql."""
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -54,9 +55,14 @@ def reindex(target: Target, *, fold_variants: bool | None) -> None:
 
 @click.command()
 @click.option("--out", metavar="NEW", help="Write the rebuilt store here and leave the file at --db alone.")
+@click.option(
+    "--fold-variants/--no-fold-variants",
+    default=None,
+    help="Whether traditional and simplified characters find each other (default: as the fallback says).",
+)
 @with_target
-def recover(target: Target, *, out: str | None) -> None:
-    """Rebuild messages and sessions from the daily fallback files. Memories come from a backup.
+def recover(target: Target, *, out: str | None, fold_variants: bool | None) -> None:
+    """Rebuild messages and sessions from the daily fallback files. Memories and dictionaries come from a backup.
 
     \b
     Examples:
@@ -66,7 +72,8 @@ def recover(target: Target, *, out: str | None) -> None:
     from memstore.store import MemoryStore
 
     with progress("recovering", when_stopped=BEGINS_ANEW) as report:
-        result = MemoryStore.recover(target.path, out, settings=target.settings(), progress=report)
+        settings = replace(target.settings(), fold_variants=fold_variants)
+        result = MemoryStore.recover(target.path, out, settings=settings, progress=report)
     show(target, "record", result)
 
 

@@ -1,6 +1,7 @@
 """Why rows came back, and in which order: a recall's way as data (SPEC R5)."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from memstore.access import Principal, decide
@@ -9,6 +10,7 @@ from memstore.config import Settings
 from memstore.recall.legs import Search
 from memstore.recall.question import Question
 from memstore.storage.base import MemoryRow, MessageRow, Ref
+from memstore.times import render
 from memstore.types import (
     CandidateReport,
     Explanation,
@@ -26,6 +28,7 @@ EXCERPT_CHARS = 80
 PENDING = "its vector is not computed yet; the text rank stands for it"
 LITERAL = "holds the query literally"
 BESIDE = "found by the turns beside it"
+BY_SENTENCE = "its part of the best score of the sentence that it answers best"
 
 
 class Explainer:
@@ -78,6 +81,8 @@ class Explainer:
             note = LITERAL
         elif ref not in legs.scores.get(leg, {}) and ref in legs.lifted.get(leg, {}):
             note = BESIDE
+        elif leg == "text" and self._search.sentences:
+            note = BY_SENTENCE
         lifted = legs.lifted.get(leg, {}).get(ref)
         return LegReport(
             rank=rank,
@@ -170,4 +175,6 @@ def _filters(asker: Principal, question: Question) -> tuple[tuple[str, str], ...
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, datetime):
+        return render(value)
     return canonical_json(value) if isinstance(value, list | dict | bool) else str(value)

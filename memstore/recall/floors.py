@@ -29,7 +29,9 @@ def stored(reader: Reader) -> dict[str, float]:
 
 def keep(tx: Writer, floors: Mapping[str, float] | None) -> None:
     """Store floors for the model that the store's vectors are of; None or nothing: no floors."""
-    tx.set_meta(META_KEY, json.dumps({"model": _model(tx), "floors": checked(floors or {})}))
+    tx.set_meta(
+        META_KEY, json.dumps({"model": _model(tx), "floors": checked({} if floors is None else floors)})
+    )
 
 
 def checked(floors: Mapping[str, float]) -> dict[str, float]:
@@ -39,9 +41,16 @@ def checked(floors: Mapping[str, float]) -> dict[str, float]:
     for leg, floor in floors.items():
         if leg not in LEGS:
             raise InvalidInput(f"floors name {leg!r:.40}; the legs are 'text' and 'vector'")
-        if isinstance(floor, bool) or not isinstance(floor, int | float) or not math.isfinite(floor):
+        if not _is_number(floor):
             raise InvalidInput(f"the floor of the {leg} leg must be a number, not {floor!r:.40}")
     return {leg: float(floor) for leg, floor in floors.items()}
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _model(reader: Reader) -> str | None:

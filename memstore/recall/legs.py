@@ -72,9 +72,13 @@ class Search:
         self.left_out: tuple[str, ...] = ()
         if settings.stop_words:
             self.looked_for, self.left_out = without_stop_words(self.tokens)
-        self.sentences = sentences(
+        self.sentences, more = sentences(
             question.query, tokenizer, settings.sentences, stop_words=settings.stop_words
         )
+        # what the text leg is asked, one after another: sentences that are not asked alone are so in the whole query
+        self.parts = [sentence.looked_for for sentence in self.sentences]
+        if more or not self.parts:
+            self.parts.append(self.looked_for)
         self.legs = Legs()
         self._turns: dict[Ref, Turn] = {}
         self._beside: dict[Ref, Beside] = {}
@@ -114,8 +118,8 @@ class Search:
         """Each row by the sentence that it answers best: its part of the best score of that sentence. (Scores of two
         sentences are not comparable: one may hold a word that nobody else uses.)"""
         found: dict[Ref, Candidate] = {}
-        for sentence in self.sentences:
-            candidates = self._by_words(sentence.looked_for)
+        for looked_for in self.parts:
+            candidates = self._by_words(looked_for)
             for candidate in candidates:
                 share = (
                     round(candidate.score / candidates[0].score, TEXT_DIGITS) if candidates[0].score else 0.0

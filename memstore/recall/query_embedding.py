@@ -97,5 +97,5 @@ def _check_identity(found: EmbedderIdentity, wanted: EmbedderIdentity) -> None:
     if found != wanted:
         raise EmbedderMismatch(
             f"the store's vectors are of {wanted.model} ({wanted.revision}, {wanted.dim} dimensions), the embedder "
-            f"is {found.model} ({found.revision}, {found.dim}); run reindex() to change over"
+            f"is {found.model} ({found.revision}, {found.dim}); run reindex() (memstore reindex) to change over"
         )

@@ -204,7 +204,9 @@ class Recaller:
             return None
         generation = search.reader.generation("active")
         if generation is None:
-            search.legs.degraded.append(Degraded("vector", "the store has no vectors yet; run index()"))
+            search.legs.degraded.append(
+                Degraded("vector", "the store has no vectors yet; run index() (memstore index)")
+            )
             return None
         if embed is not None:
             return generation, partial(embed, generation)

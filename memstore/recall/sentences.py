@@ -23,21 +23,22 @@ class Sentence:
     looked_for: QueryTokens
 
 
-def sentences(query: str, tokenizer: Tokenizer, most: int, *, stop_words: bool) -> tuple[Sentence, ...]:
-    """The sentences that say something, at most ``most``: of more, the first ones are taken together as one. None
-    where there is only one, which the whole query stands for.
+def sentences(
+    query: str, tokenizer: Tokenizer, most: int, *, stop_words: bool
+) -> tuple[tuple[Sentence, ...], bool]:
+    """The last ``most`` sentences that say something, and whether there are more; none where there is only one, which
+    the whole query stands for.
 
     Of a long query only the head and the tail are read, as for its words.
     """
     if len(query) > QUERY_HEAD_CHARS + QUERY_TAIL_CHARS:
         query = f"{query[:QUERY_HEAD_CHARS]}\n{query[-QUERY_TAIL_CHARS:]}"
     parts = [part.strip() for part in _ENDS.split(query) if part.strip()]
-    speaking = [part for part in parts if _says_something(part, tokenizer)] if most > 1 else []
+    speaking = [part for part in parts if _says_something(part, tokenizer)] if most > 0 else []
     if len(speaking) < len(("one", "another")):
-        return ()
-    head, tail = speaking[: len(speaking) - most + 1], speaking[len(speaking) - most + 1 :]
-    kept = [" ".join(head), *tail] if len(speaking) > most else speaking
-    return tuple(Sentence(part, _looked_for(part, tokenizer, stop_words=stop_words)) for part in kept)
+        return (), False
+    kept = (Sentence(part, _looked_for(part, tokenizer, stop_words=stop_words)) for part in speaking[-most:])
+    return tuple(kept), len(speaking) > most
 
 
 def _says_something(part: str, tokenizer: Tokenizer) -> bool:

@@ -3,6 +3,7 @@ and the row is followed through it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from memstore.access import Principal, decide
 from memstore.asking import principal
@@ -125,6 +126,8 @@ def _asked_and_found(
         found = render(from_micros(at)) if at is not None else None
     else:
         found = texts.get(name)
+    if isinstance(asked, datetime):
+        asked = render(asked)
     return {key: _shown(value) for key, value in (("asked", asked), ("found", found)) if value is not None}
 
 
@@ -140,18 +143,18 @@ def _text(answer: Answer, ref: Ref, late: Late, *, own: bool) -> Iterator[Reason
     if not search.tokens:
         yield Reason("no words in the query")
         return
-    looked_for = ", ".join(search.looked_for.words or search.looked_for.literal)
+    standings: list[Reason] = []
     try:
         with search.reader.interruptible(late):
-            found = search.reader.text_search(
-                search.question.layer, search.looked_for, answer.where, MAX_LIMIT
-            )
+            for part in search.parts:
+                found = search.reader.text_search(search.question.layer, part, answer.where, MAX_LIMIT)
+                standings += _in_leg("text", answer, ref, found, own=own)
     except TimeoutError as error:
         yield Reason("degraded", {"leg": "text", "reason": str(error)})
         return
-    yield from _in_leg("text", answer, ref, found, own=own) or [
-        Reason("no word in common", {"words": looked_for})
-    ]
+    looked_for = ", ".join(search.looked_for.words or search.looked_for.literal)
+    standings.sort(key=lambda reason: (reason.code == "below the floor", reason.values.get("rank", 0)))
+    yield standings[0] if standings else Reason("no word in common", {"words": looked_for})
 
 
 def _vector(answer: Answer, ref: Ref, late: Late, *, own: bool) -> Iterator[Reason]:
@@ -195,7 +198,8 @@ def _in_leg(leg: Leg, answer: Answer, ref: Ref, found: list[Candidate], *, own: 
         if own:  # raw scores are their owner's alone to see
             values["score"] = found[place - 1].score
         return [Reason("below the floor", values)]
-    return [Reason("too far down", {"leg": leg, "rank": place, "of": len(found), "depth": search.depth})]
+    values = {"leg": leg, "rank": place, "of": len(found), "depth": search.depth}
+    return [Reason("too far down", values) if place > search.depth else Reason("passed by others", values)]
 
 
 def _place(answer: Answer, ref: Ref) -> Iterator[Reason]:

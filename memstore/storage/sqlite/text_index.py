@@ -27,7 +27,7 @@ WORDS_WEIGHT = 1.0
 LITERAL_WEIGHT = 0.03
 SCORE_DIGITS = 9
 """Scores closer than this are equal: sums in another order differ in the 16th digit and would flip ties."""
-PHRASE_ROWS_SEEN = 5_000
+PHRASE_ROWS_SEEN = 20_000
 """How many rows with the query's tokens in sequence are looked at for a literal match."""
 
 
