@@ -159,6 +159,8 @@ def reason_text(reason: Reason, language: Language = "en") -> str:
         return _filter_text(values, language)
     if "leg" in values:
         values["leg"] = _leg(str(values["leg"]), language)
+    if "words" in values:
+        values["words"] = _words(str(values["words"]).split(", "), language)
     if language == "zh":
         values |= {key: _RULES.get(str(values[key]), values[key]) for key in ("rule",) if key in values}
         values |= {key: _STATES.get(str(values[key]), values[key]) for key in ("state",) if key in values}

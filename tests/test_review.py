@@ -5,6 +5,7 @@ import pytest
 from conftest import contents
 from memstore import ConfigError, EmbeddingError, InvalidInput, MemoryStore, Message, Scope, Settings
 from memstore.testing import HashEmbedder
+from memstore.wording import reason_text
 
 ANA = Scope("acme", "ana", "helper")
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08efcafe9f86d081"
@@ -50,6 +51,17 @@ def test_why_not_says_that_others_were_lifted_past_a_row(store):
     alone = store.record(ANA, [Message("user", "budget plan report", created_at=1)], "alone").ids[0]
     why = store.why_not(ANA, alone, "the plan of a budget report", limit=2)
     assert "too far down" not in [reason.code for reason in why.reasons if reason.values.get("rank", 99) <= 6]
+
+
+def test_words_are_shown_as_people_write_them(store):
+    row = store.add(ANA, "rain")
+    [reason] = store.why_not(ANA, row.id, "8 May 2023 😀").reasons[:1]
+    assert reason.code == "no word in common"
+    for language, expected in (
+        ("en", "8, 2023, 😀, 2023, 05, 05-08"),
+        ("zh", "8、2023、😀、2023、05、05-08"),
+    ):
+        assert expected in reason_text(reason, language)
 
 
 def test_recovery_keeps_whether_variants_are_folded(tmp_path):
