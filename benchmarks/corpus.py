@@ -94,7 +94,7 @@ def existing(folder: Path, *names: str) -> list[Path]:
     paths = [folder / name for name in names]
     for path in paths:
         if not path.is_file():
-            raise DataMissing(f"{path} is not there")
+            raise DataMissing(f"{folder.name}/{path.name} is not there")
     return paths
 
 

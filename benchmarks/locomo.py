@@ -37,7 +37,7 @@ def read(folder: Path, limit: int | None = None) -> list[Corpus]:
     """
     files = sorted(folder.glob("locomo*.json"))
     if not files:
-        raise DataMissing(f"there is no locomo*.json in {folder}")
+        raise DataMissing(f"there is no locomo*.json in {folder.name}")
     samples = [sample for file in files for sample in json.loads(file.read_text(encoding="utf-8"))]
     return shortened((_corpus(sample) for sample in samples), limit)
 

@@ -31,7 +31,7 @@ def read(folder: Path, limit: int | None = None) -> list[Corpus]:
     """
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
-        raise DataMissing(f"there is none of {', '.join(FILES)} in {folder}")
+        raise DataMissing(f"there is none of {', '.join(FILES)} in {folder.name}")
     samples = json.loads(file.read_text(encoding="utf-8"))
     if limit is not None and limit < len(samples):
         samples = [samples[place * len(samples) // limit] for place in range(limit)]

@@ -91,7 +91,7 @@ def texts(folder: Path) -> list[str]:
 def _present(folder: Path) -> list[Trajectory]:
     trajectories = list(_trajectories(folder))
     if not trajectories:
-        raise DataMissing(f"there is no 0?_*.json of MemDaily in {folder}")
+        raise DataMissing(f"there is no 0?_*.json of MemDaily in {folder.name}")
     return trajectories
 
 

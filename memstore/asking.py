@@ -1,11 +1,12 @@
 """Turning a caller's scope and options into the filter that every read path uses."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from memstore.access import Operation, Principal, narrowed, readable
 from memstore.errors import InvalidInput, InvalidScope
-from memstore.storage.base import Reader, RowFilter
+from memstore.storage.base import MemoryRow, MessageRow, Reader, RowFilter
 from memstore.types import KINDS, ROLES, Layer, Scope
 
 MAX_METADATA_KEYS = 100
@@ -26,6 +27,13 @@ def principal(reader: Reader, scope: Scope) -> Principal:
     """The asker as the access rules see it, with its membership of this moment."""
     membership = reader.membership(scope.team_id, scope.user_id)
     return Principal(scope, membership.is_member, membership.is_admin)
+
+
+def row_facts(row: MessageRow | MemoryRow) -> dict[str, Any]:
+    """The columns of a row that the access rules look at."""
+    facts = asdict(row)
+    facts.setdefault("visibility", "private")  # messages are always private (SPEC G1)
+    return facts
 
 
 def row_filter(

@@ -1,10 +1,9 @@
 """What became of memories between two times."""
 
-import base64
-import json
 from collections.abc import Sequence
 
 from memstore.asking import Instant, principal, row_filter
+from memstore.cursor import not_ours, read_cursor, write_cursor
 from memstore.errors import InvalidInput
 from memstore.ids import is_id
 from memstore.storage.base import ChangeKey, ChangeRow, Interval, Storage
@@ -41,7 +40,7 @@ def changes_between(
         if limit == 0:
             return Page([], None)
         rows, place = reader.memory_changes(where, interval, limit, after)
-    return Page([_change(row) for row in rows], _cursor(place))
+    return Page([_change(row) for row in rows], write_cursor(place))
 
 
 def _change(found: ChangeRow) -> Change:
@@ -55,22 +54,13 @@ def _change(found: ChangeRow) -> Change:
     return Change(from_micros(found.at), found.what, version.id, version.version, before, after)
 
 
-def _cursor(place: ChangeKey | None) -> str | None:
-    return None if place is None else base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
 def _read_cursor(cursor: str) -> ChangeKey:
     """:raises InvalidInput: for what is no cursor of a page of changes."""
-    try:
-        at, arrival, row_id, step = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        place = int(at), int(arrival), row_id, int(step)
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        place = None
-    if (
-        place is None
-        or not is_id(place[2])
-        or not all(-_MICROS_BOUND < number < _MICROS_BOUND for number in place[:2])
-        or not _FIRST_STEP <= place[3] <= _LAST_STEP
-    ):
-        raise InvalidInput(f"cursor {cursor!r:.60} is none that a page of changes gave; start without one")
-    return place
+    match read_cursor(cursor):
+        case [int(at), int(arrival), str(row_id), int(step)] if (
+            is_id(row_id)
+            and all(-_MICROS_BOUND < number < _MICROS_BOUND for number in (at, arrival))
+            and _FIRST_STEP <= step <= _LAST_STEP
+        ):
+            return at, arrival, row_id, step
+    raise not_ours(cursor)

@@ -143,7 +143,7 @@ class Settings:
             raise ConfigError(f"fold_variants must be True, False or None, not {self.fold_variants!r}")
         if self.durability not in ("disk", "process"):
             raise ConfigError(f"durability must be 'disk' or 'process', not {self.durability!r}")
-        if not _is_number(self.busy_timeout_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S):
+        if not is_number(self.busy_timeout_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S):
             raise ConfigError(f"busy_timeout_s must be positive and at most {MAX_BUSY_TIMEOUT_S}")
         if not isinstance(self.stop_words, bool):
             raise ConfigError(f"stop_words must be True or False, not {self.stop_words!r:.60}")
@@ -172,7 +172,7 @@ class Settings:
         if self.collapse_similarity is not None:
             _check_number("collapse_similarity", self.collapse_similarity, most=1.0)
         half_life = self.recency_half_life_s
-        if half_life is not None and not _is_number(half_life, least=1e-9):
+        if half_life is not None and not is_number(half_life, least=1e-9):
             raise ConfigError(f"recency_half_life_s must be positive or None, not {_shown(half_life)}")
 
     def leg_weight(self, leg: str) -> float:
@@ -187,7 +187,8 @@ def _check_whole(name: str, value: object, *, least: int) -> None:
         )
 
 
-def _is_number(value: object, *, least: float = 0.0, most: float = math.inf) -> bool:
+def is_number(value: object, *, least: float = 0.0, most: float = math.inf) -> bool:
+    """Whether a value is a finite number within bounds; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -204,7 +205,7 @@ def _shown(value: object) -> str:
 
 
 def _check_number(name: str, value: object, *, least: float = 0.0, most: float = math.inf) -> None:
-    if not _is_number(value, least=least, most=most):
+    if not is_number(value, least=least, most=most):
         bounds = (
             "" if least == -math.inf else f" from {least:g}" + (f" to {most:g}" if most < math.inf else "")
         )

@@ -7,12 +7,12 @@ from memstore.asking import principal
 from memstore.canonical import check_encodable
 from memstore.clock import Clock
 from memstore.errors import InvalidInput, NotFound, NotPermitted
-from memstore.rebuild import LAYERS, Rebuilding
+from memstore.rebuild import Rebuilding
 from memstore.storage.base import Reader, Ref, Segmentation, Storage, TextRow, Writer
 from memstore.text import Tokenizer, can_be_a_word, default_frequency, dictionary_digest, normalise
 from memstore.times import from_micros, to_micros
 from memstore.tokenizers import Tokenizers
-from memstore.types import DictionaryReport, DictionaryWord, Layer, Progress, Scope
+from memstore.types import LAYERS, DictionaryReport, DictionaryWord, Layer, Progress, Scope
 
 MIN_LENGTH, MAX_LENGTH = 2, 32
 MAX_FREQUENCY = 10**9

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from memstore.config import embeddings_server
-from memstore.errors import EmbeddingError, EmbeddingRejected, InvalidInput
+from memstore.errors import EmbedderMismatch, EmbeddingError, EmbeddingRejected, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,6 +124,16 @@ def identity_of(embedder: Embedder) -> EmbedderIdentity:
         raise EmbeddingError(
             f"the embedder cannot say what it is: {type(error).__name__}: {error}"
         ) from error
+
+
+def check_same(stored: EmbedderIdentity, found: EmbedderIdentity) -> None:
+    """:raises EmbedderMismatch: when the embedder's space is not that of the store's vectors."""
+    if stored != found:
+        raise EmbedderMismatch(
+            f"the store's vectors are of {stored.model} ({stored.revision}, {stored.dim} dimensions), the embedder is "
+            f"{found.model} ({found.revision}, {found.dim}); nothing was changed. Run reindex() (memstore reindex) to "
+            "change over"
+        )
 
 
 def embeddable(text: str) -> str | None:

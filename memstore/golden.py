@@ -6,8 +6,9 @@ A file of such questions holds JSON lines. Each has a ``query`` and one of: ``id
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from memstore.metrics import Ranks, recall_at, reciprocal_rank_at, summary, unit
 from memstore.text import squeezed
 from memstore.types import (
     KINDS,
+    LEGS,
     CandidateReport,
     Kind,
     Layer,
@@ -30,7 +32,6 @@ from memstore.types import (
 if TYPE_CHECKING:
     from memstore.store import MemoryStore
 
-LEGS: tuple[Leg, ...] = ("text", "vector")
 FEWEST_TO_CALIBRATE = 20
 """Of fewer right rows, two in a hundred is less than half a row: a floor would follow one single question."""
 WORST_SHOWN = 10
@@ -270,6 +271,63 @@ def _texts_of(store: "MemoryStore", scope: Scope, layer: Layer) -> Iterator[tupl
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+# --- a run ---------------------------------------------------------------------------------------------------
+
+OpenStore = Callable[[Mapping[str, float] | None], "MemoryStore"]
+"""Opens the store with these floors; None: with those that it has."""
+
+
+class Run:
+    """Questions put to a store, under the floors that each step needs. See :func:`ask` for the options."""
+
+    def __init__(
+        self,
+        opened: OpenStore,
+        scope: Scope,
+        questions: Sequence[GoldenQuestion],
+        limits: Sequence[int],
+        *,
+        file: str,
+        timeout_s: float,
+        progress: Progress | None = None,
+    ) -> None:
+        self._opened = opened
+        self._limits = limits
+        self._ask = partial(
+            ask,
+            scope=scope,
+            questions=questions,
+            limits=limits,
+            file=file,
+            timeout_s=timeout_s,
+            progress=progress,
+        )
+
+    def measured(self) -> dict[str, Any]:
+        """The store as it is, with the floors that it has."""
+        with self._opened(None) as store:
+            return report(self._ask(store), self._limits)
+
+    def calibrated(self, loss: float, *, apply: bool) -> dict[str, Any]:
+        """Without floors, for the scores of right rows; then with those that follow from them.
+
+        :param apply: store the floors that were found.
+        :raises MemstoreError: when there are too few right rows, or no floor to store.
+        """
+        with self._opened({}) as store:
+            found = calibrate(self._ask(store), loss)
+        if apply and not found["floors"]:
+            raise MemstoreError(
+                f"no leg scored {FEWEST_TO_CALIBRATE} right rows, so there is no floor to store; those that the "
+                "store has stay. Without --apply the report says what was found"
+            )
+        with self._opened(found["floors"]) as store:
+            document = report(self._ask(store), self._limits)
+            if apply:
+                store.set_floors(found["floors"])
+        return {**document, "calibration": {**found, "applied": apply}}
 
 
 # --- the report ----------------------------------------------------------------------------------------------

@@ -9,11 +9,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memstore.clock import Clock
-from memstore.embedding import Embedder, EmbedderIdentity, check_documents, embeddable, identity_of
+from memstore.embedding import (
+    Embedder,
+    EmbedderIdentity,
+    check_documents,
+    check_same,
+    embeddable,
+    identity_of,
+)
 from memstore.errors import EmbedderMismatch, EmbedderUnavailable, EmbeddingError
 from memstore.storage.base import NO_GENERATION, Generation, Job, Reader, Ref, Storage, TextRow, Writer
 from memstore.times import to_micros
-from memstore.types import IndexReport, Layer, Progress
+from memstore.types import LAYERS, IndexReport, Layer, Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +36,6 @@ FAILURES_OF_A_BROKEN_MODEL = 3
 """So many texts that fail one after another: then it is not the texts."""
 PATIENT_PASSES = 8
 """After so many passes a change over no longer waits for a moment in which nothing was recorded."""
-LAYERS: tuple[Layer, ...] = ("messages", "memories")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Indexer:
             active = reader.generation("active")
         identity = identity_of(embedder)
         if active is not None:
-            _check_same(active, identity)
+            check_same(active.identity, identity)
         return active
 
     def _begun(self, identity: EmbedderIdentity, tally: _Tally) -> Generation | None:
@@ -127,7 +133,9 @@ class Indexer:
         embedded = self._embedded(rows, identity)
         with self._storage.write() as tx:
             generation = tx.generation("active") or tx.new_generation(identity, "active", self._now())
-            _check_same(generation, identity)  # another process may have begun with another model meanwhile
+            check_same(
+                generation.identity, identity
+            )  # another process may have begun with another model meanwhile
             stored = self._keep(tx, generation.number, layer, embedded)
         tally.add(len(rows), stored, len(embedded.reasons))
         return generation
@@ -309,15 +317,6 @@ class Indexer:
     def _fail(self, tx: Writer, job: Job, error: EmbeddingError) -> None:
         delay = RETRY_BASE_S * 2 ** (job.attempts - 1) * 1_000_000
         tx.fail(job, str(error), self._now() + delay, dead=job.attempts >= MAX_ATTEMPTS)
-
-
-def _check_same(active: Generation, identity: EmbedderIdentity) -> None:
-    if active.identity != identity:
-        raise EmbedderMismatch(
-            f"the store's vectors are of {active.identity.model} ({active.identity.revision}, "
-            f"{active.identity.dim} dimensions), the embedder is {identity.model} ({identity.revision}, "
-            f"{identity.dim}); nothing was changed. Run reindex() (memstore reindex) to change over"
-        )
 
 
 def _check_open(reader: Reader, generation: Generation) -> Generation:

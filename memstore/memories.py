@@ -1,15 +1,14 @@
 """Memories and messages by id: add, get, list, update, delete, history. No model takes part."""
 
-import base64
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from memstore.access import Operation, Principal, decide, holds, narrowed
-from memstore.asking import Instant, principal, row_filter
+from memstore.asking import Instant, principal, row_facts, row_filter
 from memstore.canonical import canonical_json, check_encodable, checksum
 from memstore.clock import Clock
+from memstore.cursor import not_ours, read_cursor, write_cursor
 from memstore.errors import InvalidInput, NotFound, NotPermitted
 from memstore.ids import is_id, new_id
 from memstore.journal import Journal
@@ -292,7 +291,7 @@ class Memories:
                 metadata=metadata,
             )
             rows, following = reader.memory_page(where, limit, after)
-        return Page([memory(row) for row in rows], _cursor(following))
+        return Page([memory(row) for row in rows], write_cursor(following))
 
     def _find(self, reader: Reader, scope: Scope, row_id: str) -> MemoryRow | MessageRow | None:
         if not is_id(row_id):
@@ -313,8 +312,7 @@ class Memories:
 
     def _facts(self, row: MemoryRow | MessageRow) -> dict[str, Any]:
         """The columns that the access rules look at; a row past its expiry is expired whatever its state says."""
-        facts = asdict(row)
-        facts.setdefault("visibility", "private")
+        facts = row_facts(row)
         if isinstance(row, MemoryRow) and row.expires_at is not None and row.expires_at <= self._now():
             facts["state"] = "expired" if row.state == "live" else row.state
         return facts
@@ -402,16 +400,8 @@ def _metadata_json(metadata: Mapping[str, Any] | None) -> str:
     return canonical_json(dict(metadata), "metadata")
 
 
-def _cursor(place: tuple[int, int] | None) -> str | None:
-    return None if place is None else base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
 def _read_cursor(cursor: str) -> tuple[int, int]:
-    try:
-        own, shared = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        place = int(own), int(shared)
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        place = -1, -1
-    if not all(0 <= number < MAX_CURSOR_NUMBER for number in place):
-        raise InvalidInput(f"cursor {cursor!r:.60} is none that a page gave; start without one")
-    return place
+    match read_cursor(cursor):
+        case [int(own), int(shared)] if 0 <= own < MAX_CURSOR_NUMBER and 0 <= shared < MAX_CURSOR_NUMBER:
+            return own, shared
+    raise not_ours(cursor)

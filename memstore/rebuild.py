@@ -6,10 +6,9 @@ from memstore.errors import StoreBusy
 from memstore.storage.base import Reader, Storage, Writer
 from memstore.text import Tokenizer
 from memstore.tokenizers import FOLD_VARIANTS, Tokenizers
-from memstore.types import Layer, Progress
+from memstore.types import LAYERS, Layer, Progress
 
 BATCH_ROWS = 500
-LAYERS: tuple[Layer, ...] = ("messages", "memories")
 
 
 class Rebuilding:

@@ -19,6 +19,8 @@ Leg = Literal["text", "vector"]
 GenerationState = Literal["building", "active", "retired"]
 Stored = Literal["both", "fallback", "database"]
 
+LAYERS: tuple[Layer, ...] = ("messages", "memories")
+LEGS: tuple[Leg, ...] = ("text", "vector")
 ROLES: tuple[str, ...] = ("system", "developer", "user", "assistant", "tool")
 KINDS: tuple[str, ...] = ("persona", "episodic", "instruction")
 VISIBILITIES: tuple[str, ...] = ("private", "team", "restricted")

@@ -9,7 +9,7 @@ import pytest
 
 from memstore import ConfigError, MemoryStore, Scope, Settings
 from memstore.errors import StoreBusy
-from memstore.rebuild import BATCH_ROWS, LAYERS, Rebuilding, rebuild_text_indexes
+from memstore.rebuild import BATCH_ROWS, Rebuilding, rebuild_text_indexes
 from memstore.testing import ManualClock
 from memstore.text import JiebaCutter
 from memstore.tokenizers import Tokenizers
@@ -339,7 +339,3 @@ def test_a_change_of_folding_that_was_cut_short_has_changed_nothing(tmp_path):
         store.reindex(fold_variants=True)
         assert hits(store, "图书馆") == ["圖書館"]
         assert problems(store) == []
-
-
-def test_the_layers_are_all_there():
-    assert set(LAYERS) == {"messages", "memories"}

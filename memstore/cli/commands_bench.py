@@ -1,10 +1,10 @@
 """The command that measures recall on questions of one's own: bench."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,13 +12,10 @@ from memstore.cli.commands_recall import COLD_TIMEOUT_S
 from memstore.cli.options import Target, with_target
 from memstore.cli.output import show
 from memstore.cli.progress import progress
-from memstore.config import MAX_LIMIT, Settings
-from memstore.errors import MemstoreError
+from memstore.config import MAX_LIMIT
 
 if TYPE_CHECKING:
-    from memstore.golden import Asked, GoldenQuestion
     from memstore.store import MemoryStore
-    from memstore.types import Scope
 
 DEFAULT_LOSS = 2.0
 
@@ -99,82 +96,22 @@ def bench(
     scope = target.asker()
     target.check_there()
     from memstore import golden
+    from memstore.embedding import resolve
+    from memstore.store import MemoryStore
 
     questions = golden.read(Path(file).read_bytes(), file)
-    run = _Run(target, scope, questions, limits, file, timeout_s)
-    document = (
-        run.calibrated((DEFAULT_LOSS if loss is None else loss) / 100, apply=apply)
-        if calibrate
-        else run.measured()
-    )
+    embedder = resolve(target.embedder)  # a model is loaded once, though the store may be opened twice
+
+    def opened(floors: Mapping[str, float] | None) -> "MemoryStore":
+        return MemoryStore(target.path, embedder, settings=replace(target.settings(), floors=floors))
+
+    with progress("asking", when_stopped="Nothing was stored.") as report:
+        run = golden.Run(opened, scope, questions, limits, file=file, timeout_s=timeout_s, progress=report)
+        if calibrate:
+            document = run.calibrated((DEFAULT_LOSS if loss is None else loss) / 100, apply=apply)
+        else:
+            document = run.measured()
     show(target, "bench", {"file": file, "k": list(limits), **document})
-
-
-class _Run:
-    """The questions, put to the store under the floors that a step needs."""
-
-    def __init__(
-        self,
-        target: Target,
-        scope: "Scope",
-        questions: "Sequence[GoldenQuestion]",
-        limits: tuple[int, ...],
-        file: str,
-        timeout_s: float,
-    ) -> None:
-        from memstore.embedding import resolve
-
-        self._target = target
-        self._embedder = resolve(target.embedder)  # a model is loaded once, though the store is opened twice
-        self._scope = scope
-        self._questions = questions
-        self._limits = limits
-        self._file = file
-        self._timeout_s = timeout_s
-
-    def measured(self) -> dict[str, Any]:
-        """The store as it is, with the floors that it has."""
-        from memstore import golden
-
-        with self._open(None) as store:
-            return golden.report(self._ask(store), self._limits)
-
-    def calibrated(self, loss: float, *, apply: bool) -> dict[str, Any]:
-        """Without floors, for the scores of right rows; then with those that follow from them."""
-        from memstore import golden
-
-        with self._open({}) as store:
-            found = golden.calibrate(self._ask(store), loss)
-        if apply and not found["floors"]:
-            raise MemstoreError(
-                f"no leg scored {golden.FEWEST_TO_CALIBRATE} right rows, so there is no floor to store; those that the "
-                "store has stay. Without --apply the report says what was found"
-            )
-        with self._open(found["floors"]) as store:
-            document = golden.report(self._ask(store), self._limits)
-            if apply:
-                store.set_floors(found["floors"])
-        return {**document, "calibration": {**found, "applied": apply}}
-
-    def _open(self, floors: Mapping[str, float] | None) -> "MemoryStore":
-        from memstore.store import MemoryStore
-
-        settings: Settings = replace(self._target.settings(), floors=floors)
-        return MemoryStore(self._target.path, self._embedder, settings=settings)
-
-    def _ask(self, store: "MemoryStore") -> "list[Asked]":
-        from memstore import golden
-
-        with progress("asking", when_stopped="Nothing was stored.") as report:
-            return golden.ask(
-                store,
-                self._scope,
-                self._questions,
-                self._limits,
-                file=self._file,
-                timeout_s=self._timeout_s,
-                progress=report,
-            )
 
 
 COMMANDS = (bench,)

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from memstore.access import Principal, decide
+from memstore.asking import row_facts
 from memstore.canonical import canonical_json
 from memstore.config import Settings
 from memstore.recall.legs import Search
@@ -54,7 +55,7 @@ class Explainer:
             else {}
         )
 
-    def of(self, ref: Ref, rule: str, factors: Mapping[str, float]) -> Explanation:
+    def _of(self, ref: Ref, rule: str, factors: Mapping[str, float]) -> Explanation:
         """Why one row is a candidate."""
         legs = self._search.legs
         reports: dict[str, LegReport] = {
@@ -97,6 +98,7 @@ class Explainer:
         search, question = self._search, self._search.question
         legs = search.legs
         model = legs.generation.identity.model if legs.generation is not None else None
+        returned = frozenset(order.returned)
         return RecallExplanation(
             query=question.query,
             words=search.looked_for.words or search.looked_for.literal,
@@ -114,19 +116,15 @@ class Explainer:
             },
             coverage=legs.coverage,
             sentences=tuple(sentence.text for sentence in search.sentences),
-            candidates=tuple(self._candidate(order, place, ref) for place, ref in enumerate(order.refs, 1)),
+            candidates=tuple(
+                self._candidate(order, returned, place, ref) for place, ref in enumerate(order.refs, 1)
+            ),
         )
 
-    def _candidate(self, order: "Order", place: int, ref: Ref) -> CandidateReport:
+    def _candidate(self, order: "Order", returned: frozenset[Ref], place: int, ref: Ref) -> CandidateReport:
         row = self._rows[ref]
         question = self._search.question
-        facts = {
-            "team_id": row.team_id,
-            "user_id": row.user_id,
-            "visibility": row.visibility if isinstance(row, MemoryRow) else "private",
-            "state": row.state,
-        }
-        decision = decide(self._asker, question.operation, facts, history=question.history)
+        decision = decide(self._asker, question.operation, row_facts(row), history=question.history)
         twin = order.twins.get(ref)
         text = row.content if isinstance(row, MemoryRow) else stored_message(row).text
         return CandidateReport(
@@ -136,11 +134,11 @@ class Explainer:
             outcome="rules"
             if not decision.allowed
             else "returned"
-            if ref in order.returned
+            if ref in returned
             else "duplicate"
             if twin is not None
             else "limit",
-            explanation=self.of(ref, decision.rule, order.factors.get(ref, {})),
+            explanation=self._of(ref, decision.rule, order.factors.get(ref, {})),
             excerpt=" ".join(text.split())[:EXCERPT_CHARS] if decision.allowed else "",
             duplicate_of=self._rows[twin].id if twin is not None else None,
         )
@@ -168,13 +166,14 @@ def _filters(asker: Principal, question: Question) -> tuple[tuple[str, str], ...
         "live_only": question.live_only or None,
     }
     return tuple(
-        (name, value if isinstance(value, str) else _shown(value))
+        (name, value if isinstance(value, str) else shown_value(value))
         for name, value in values.items()
         if value is not None
     )
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
+    """What was asked for, or what a row has, as text: instants in UTC, structures as JSON."""
     if isinstance(value, datetime):
         return render(value)
-    return canonical_json(value) if isinstance(value, list | dict | bool) else str(value)
+    return canonical_json(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)

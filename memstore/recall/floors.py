@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from memstore.config import Settings
+from memstore.config import Settings, is_number
 from memstore.errors import InvalidInput
 from memstore.storage.base import Reader, Writer
+from memstore.types import LEGS
 
 META_KEY = "floors"
-LEGS = ("text", "vector")
 
 
 def of(reader: Reader, settings: Settings) -> Mapping[str, float]:
@@ -41,16 +41,9 @@ def checked(floors: Mapping[str, float]) -> dict[str, float]:
     for leg, floor in floors.items():
         if leg not in LEGS:
             raise InvalidInput(f"floors name {leg!r:.40}; the legs are 'text' and 'vector'")
-        if not _is_number(floor):
+        if not is_number(floor, least=-math.inf):
             raise InvalidInput(f"the floor of the {leg} leg must be a number, not {floor!r:.40}")
     return {leg: float(floor) for leg, floor in floors.items()}
-
-
-def _is_number(value: object) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number that no float holds
-        return False
 
 
 def _model(reader: Reader) -> str | None:

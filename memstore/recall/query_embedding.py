@@ -5,8 +5,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memstore.embedding import Embedder, EmbedderIdentity, check_query
-from memstore.errors import EmbedderMismatch, EmbeddingError
+from memstore.embedding import Embedder, EmbedderIdentity, check_query, check_same
+from memstore.errors import EmbeddingError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ class Call:
 
     def run(self, embedder: Embedder) -> None:
         try:
-            _check_identity(embedder.identity, self.identity)
+            check_same(self.identity, embedder.identity)
             self.vectors = _stacked(
                 [check_query(embedder.embed_query(text), self.identity.dim) for text in self.texts]
             )
@@ -91,11 +91,3 @@ def _stacked(vectors: "list[NDArray[np.float32]]") -> "NDArray[np.float32]":
     import numpy as np
 
     return np.stack(vectors)
-
-
-def _check_identity(found: EmbedderIdentity, wanted: EmbedderIdentity) -> None:
-    if found != wanted:
-        raise EmbedderMismatch(
-            f"the store's vectors are of {wanted.model} ({wanted.revision}, {wanted.dim} dimensions), the embedder "
-            f"is {found.model} ({found.revision}, {found.dim}); run reindex() (memstore reindex) to change over"
-        )

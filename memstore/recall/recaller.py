@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memstore.access import Principal, decide
-from memstore.asking import Instant, principal, row_filter
+from memstore.asking import Instant, principal, row_facts, row_filter
 from memstore.clock import Clock
 from memstore.config import MAX_LIMIT, Settings
 from memstore.embedding import embeddable
@@ -22,7 +22,7 @@ from memstore.recall.question import Question
 from memstore.storage.base import Generation, MemoryRow, MessageRow, Reader, Ref, RowFilter, Storage
 from memstore.times import from_micros, to_micros
 from memstore.tokenizers import Tokenizers
-from memstore.types import Degraded, Hit, Layer, Leg, Recall, Scope, check_limit
+from memstore.types import LEGS, Degraded, Hit, Layer, Leg, Recall, RecallExplanation, Scope, check_limit
 from memstore.views import memory, stored_message
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("memstore")
 
-LEGS: tuple[Leg, ...] = ("text", "vector")
 Rows = Mapping[Ref, MessageRow | MemoryRow]
 
 
@@ -133,13 +132,13 @@ class Recaller:
         self._ask(search, deadline, legs, embed)
         order = self._ordered(search, settings, limit, now)
         rows = _rows(reader, question.layer, order.refs if question.explain else order.returned)
-        explainer = Explainer(search, settings, asker, rows) if question.explain else None
-        hits = self._hits(asker, question, order, rows, explainer)
+        whole = Explainer(search, settings, asker, rows).whole(order) if question.explain else None
+        hits = self._hits(asker, question, order, rows, whole)
         recall = Recall(
             tuple(hits),
             tuple(search.legs.degraded),
             round((self._clock.monotonic() - started) * 1000, 3),
-            explainer.whole(order) if explainer is not None else None,
+            whole,
         )
         return Answer(recall, search, order, asker, where, now)
 
@@ -264,34 +263,24 @@ class Recaller:
         question: Question,
         order: Order,
         rows: Rows,
-        explainer: Explainer | None,
+        whole: RecallExplanation | None,
     ) -> list[Hit]:
+        candidates = () if whole is None else whole.candidates
+        explained = {ref: found.explanation for ref, found in zip(order.refs, candidates, strict=False)}
         hits: list[Hit] = []
-        for ref in list(order.returned):
-            rule = _rule(asker, question, rows[ref])
-            if rule is None:
-                continue
-            explanation = (
-                explainer.of(ref, rule, order.factors.get(ref, {})) if explainer is not None else None
-            )
-            hit = _hit(rows[ref], question.layer, order.scores[ref], len(hits) + 1)
-            hits.append(replace(hit, explanation=explanation))
+        for ref in order.returned:
+            if _allowed(asker, question, rows[ref]):
+                hit = _hit(rows[ref], question.layer, order.scores[ref], len(hits) + 1)
+                hits.append(replace(hit, explanation=explained.get(ref)))
         return hits
 
 
-def _rule(asker: Principal, question: Question, row: MessageRow | MemoryRow) -> str | None:
-    """The rule that lets the asker see the row. The filter has decided already: a denial here is an alarm."""
-    facts = {
-        "team_id": row.team_id,
-        "user_id": row.user_id,
-        "visibility": row.visibility if isinstance(row, MemoryRow) else "private",
-        "state": row.state,
-    }
-    decision = decide(asker, question.operation, facts, history=question.history)
-    if decision.allowed:
-        return decision.rule
-    logger.error("a leg returned row %s that the rules deny (%s); it was dropped", row.id, decision.rule)
-    return None
+def _allowed(asker: Principal, question: Question, row: MessageRow | MemoryRow) -> bool:
+    """Whether the asker may see the row. The filter has decided already: a denial here is an alarm."""
+    decision = decide(asker, question.operation, row_facts(row), history=question.history)
+    if not decision.allowed:
+        logger.error("a leg returned row %s that the rules deny (%s); it was dropped", row.id, decision.rule)
+    return decision.allowed
 
 
 def _rows(reader: Reader, layer: Layer, refs: Sequence[Ref]) -> Rows:

@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memstore.canonical import canonical_json, check_encodable
-from memstore.config import MAX_LIMIT, Settings
+from memstore.config import Settings
 from memstore.errors import EmbedderMismatch, NotFound, NotPermitted
 from memstore.ids import is_id, new_id
 from memstore.recall.question import Question
-from memstore.recall.recaller import LEGS, Answer, Recaller
+from memstore.recall.recaller import Answer, Recaller
 from memstore.recall.why_not import why_not
 from memstore.storage.base import Generation, Storage, TraceRow
 from memstore.times import from_micros
-from memstore.types import Difference, Hit, Reason, Recall, RecallTrace, Replay, Scope
+from memstore.types import LEGS, Difference, Hit, Reason, Recall, RecallTrace, Replay, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,10 +85,9 @@ class Traces:
 
     def list(self, scope: Scope, limit: int) -> list[RecallTrace]:
         """The asker's, the newest first."""
-        everywhere = scope.agent_id is None and scope.task_id is None
         with self._storage.read() as reader:
-            rows = reader.traces(scope.team_id, scope.user_id, limit if everywhere else MAX_LIMIT)
-        return [_trace(row) for row in rows if _within(scope, row)][:limit]
+            rows = reader.traces(scope.team_id, scope.user_id, scope.agent_id, scope.task_id, limit)
+        return [_trace(row) for row in rows]
 
     def delete(self, scope: Scope, trace_id: str) -> None:
         """:raises NotFound: when the asker has none of that id."""
@@ -120,13 +119,20 @@ class Traces:
                 legs=LEGS if row.query_vector is not None else ("text",),
                 embed=partial(_kept_vector, row),
             )
+            recorded_at = {
+                hit.id: found.recorded_at
+                for hit in answer.recall
+                if (found := reader.memory(row.team_id, hit.id) or reader.message(row.team_id, hit.id))
+            }
         then = json.loads(row.answer)
-        differences = list(self._differences(asker, question, row, then, answer.recall))
+        since = {row_id for row_id, at in recorded_at.items() if at > row.asked_at}
+        differences = list(self._differences(asker, question, since, then, answer.recall))
         return Replay(_trace(row), replace(answer.recall, trace_id=row.id), tuple(differences))
 
     def _differences(
-        self, asker: Scope, question: Question, row: TraceRow, then: Mapping[str, Any], now: Recall
+        self, asker: Scope, question: Question, since: set[str], then: Mapping[str, Any], now: Recall
     ) -> Iterator[Difference]:
+        """``since``: the ids of hits that were recorded after the trace."""
         # of the history several versions of one memory may be hits
         before = {(hit["id"], question.history and hit["version"]): hit for hit in then["hits"]}
         after = {(hit.id, question.history and hit.version): hit for hit in now}
@@ -138,8 +144,7 @@ class Traces:
                 yield Difference(found.id, hit["rank"], found.rank, reasons)
         for key, new in after.items():
             if key not in before:
-                since = new.created_at > from_micros(row.asked_at)
-                reason = Reason("recorded since" if since else "came up")
+                reason = Reason("recorded since") if new.id in since else Reason("came up")
                 yield Difference(new.id, None, new.rank, (reason,))
         missing_then = {part["leg"] for part in then["degraded"]}
         for part in now.degraded:

@@ -1,16 +1,15 @@
 """Why a given row did not come back for a query (SPEC R5): the recall is made anew with everything else as it was,
 and the row is followed through it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
 
 from memstore.access import Principal, decide
-from memstore.asking import principal
-from memstore.canonical import canonical_json
+from memstore.asking import principal, row_facts
 from memstore.config import MAX_LIMIT
 from memstore.errors import NotFound
 from memstore.ids import is_id
+from memstore.recall.explaining import shown_value
 from memstore.recall.question import Question
 from memstore.recall.recaller import Answer, Recaller
 from memstore.storage.base import Candidate, MemoryRow, MessageRow, Reader, Ref
@@ -51,18 +50,9 @@ def _row(reader: Reader, asker: Principal, row_id: str) -> MessageRow | MemoryRo
     if is_id(row_id):
         team_id = asker.scope.team_id
         row = reader.memory(team_id, row_id) or reader.message(team_id, row_id)
-        if row is not None and decide(asker, "history", _facts(row)).allowed:
+        if row is not None and decide(asker, "history", row_facts(row)).allowed:
             return row
     raise _missing(row_id)
-
-
-def _facts(row: MessageRow | MemoryRow) -> dict[str, object]:
-    return {
-        "team_id": row.team_id,
-        "user_id": row.user_id,
-        "visibility": row.visibility if isinstance(row, MemoryRow) else "private",
-        "state": row.state,
-    }
 
 
 def _reasons(answer: Answer, row: MessageRow | MemoryRow, late: Late) -> Iterator[Reason]:
@@ -94,7 +84,7 @@ def _kept_out(
 ) -> Iterator[Reason]:
     """The conditions that the row does not meet, each with what was asked for and what the row has."""
     if "visible" in failed:
-        rule = decide(asker, question.operation, _facts(row), history=question.history).rule
+        rule = decide(asker, question.operation, row_facts(row), history=question.history).rule
         yield Reason("rule", {"rule": rule})
     for name in failed:
         if name not in _NOT_IN_VIEW:
@@ -126,13 +116,9 @@ def _asked_and_found(
         found = render(from_micros(at)) if at is not None else None
     else:
         found = texts.get(name)
-    if isinstance(asked, datetime):
-        asked = render(asked)
-    return {key: _shown(value) for key, value in (("asked", asked), ("found", found)) if value is not None}
-
-
-def _shown(value: object) -> str:
-    return canonical_json(value) if isinstance(value, Mapping | list | tuple) else str(value)
+    return {
+        key: shown_value(value) for key, value in (("asked", asked), ("found", found)) if value is not None
+    }
 
 
 def _text(answer: Answer, ref: Ref, late: Late, *, own: bool) -> Iterator[Reason]:

@@ -378,8 +378,10 @@ class Reader(Protocol):
 
     def trace(self, team_id: str, user_id: str, trace_id: str) -> TraceRow | None: ...
 
-    def traces(self, team_id: str, user_id: str, limit: int) -> list[TraceRow]:
-        """The newest first."""
+    def traces(
+        self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None, limit: int
+    ) -> list[TraceRow]:
+        """The newest first; with an agent or task, those that asked for its rows alone."""
         ...
 
     def message_rows(self, refs: Sequence[Ref]) -> dict[Ref, MessageRow]: ...

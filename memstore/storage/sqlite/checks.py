@@ -10,7 +10,7 @@ from memstore.storage.migrate import edited_steps
 from memstore.storage.sqlite import keys, text_index, vector_index
 from memstore.storage.sqlite.connection import all_rows, scalar
 from memstore.text import Tokenizer
-from memstore.types import Finding, Layer
+from memstore.types import LAYERS, Finding, Layer
 
 REINDEX = "memstore reindex"
 RECOVER = "memstore recover --out NEW.db"
@@ -201,7 +201,7 @@ def _check_vectors(connection: apsw.Connection) -> list[Finding]:
     for generation, dim in all_rows(
         connection, "SELECT generation, dim FROM embedding_generations WHERE state = 'active'"
     ):
-        for layer in vector_index.LAYERS:
+        for layer in LAYERS:
             name = vector_index.table_name(generation, layer)
             try:
                 damaged = len(vector_index.damaged(connection, generation, layer, dim))
@@ -254,7 +254,7 @@ def _check_kept(connection: apsw.Connection) -> list[Finding]:
         connection, "SELECT generation, state FROM embedding_generations WHERE state <> 'active'"
     ):
         repair = REINDEX if state == "building" else f"memstore generations drop {generation}"
-        for layer in vector_index.LAYERS:
+        for layer in LAYERS:
             name = vector_index.table_name(generation, layer)
             rows = text_index.ROW_TABLE[layer]
             try:

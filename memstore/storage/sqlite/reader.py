@@ -280,11 +280,14 @@ class SqliteReader:
         )
         return TraceRow(*rows[0]) if rows else None
 
-    def traces(self, team_id: str, user_id: str, limit: int) -> list[TraceRow]:
+    def traces(
+        self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None, limit: int
+    ) -> list[TraceRow]:
         rows = self._rows(
             f"SELECT {_TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ?"
+            " AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR task_id = ?)"
             " ORDER BY asked_at DESC, id DESC LIMIT ?",
-            (team_id, user_id, limit),
+            (team_id, user_id, agent_id, agent_id, task_id, task_id, limit),
         )
         return [TraceRow(*row) for row in rows]
 

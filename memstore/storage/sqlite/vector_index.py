@@ -16,13 +16,12 @@ from memstore.storage.sqlite.connection import scalar
 from memstore.storage.sqlite.filters import Sql
 from memstore.storage.sqlite.keys import SlotRange
 from memstore.storage.sqlite.text_index import ROW_TABLE
-from memstore.types import Layer
+from memstore.types import LAYERS, Layer
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LAYERS: tuple[Layer, ...] = ("messages", "memories")
 NUMBER_BYTES = 4
 """Of a float32."""
 SCORE_DIGITS = 7

@@ -29,7 +29,7 @@ from memstore.storage.sqlite.reader import (
     slot_list,
 )
 from memstore.text import IndexTokens, dictionary_digest
-from memstore.types import Layer
+from memstore.types import LAYERS, Layer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -461,7 +461,7 @@ class SqliteWriter(SqliteReader):
     def requeue(self, generation: int) -> None:
         if generation != NO_GENERATION:
             self._drop_unsound(generation)
-        for layer in vector_index.LAYERS:
+        for layer in LAYERS:
             self._run(
                 "DELETE FROM pending_vectors WHERE generation = ? AND layer = ? AND slot NOT IN"
                 f" (SELECT slot FROM {text_index.ROW_TABLE[layer]} WHERE state <> 'deleted')",
@@ -476,7 +476,7 @@ class SqliteWriter(SqliteReader):
     def _drop_unsound(self, generation: int) -> None:
         dim = int(self._value("SELECT dim FROM embedding_generations WHERE generation = ?", (generation,)))
         vector_index.create(self._connection, generation)  # where a table was lost
-        for layer in vector_index.LAYERS:
+        for layer in LAYERS:
             vectors = vector_index.table_name(generation, layer)
             unsound = vector_index.damaged(self._connection, generation, layer, dim)
             self._run(
