@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo
 
 from memstore.canonical import ordered_json
 from memstore.errors import FallbackError
+from memstore.files import SYSTEM_FILES, Files
 
 FORMAT_VERSION = 1
 _OF_SESSION = ("team_id", "user_id", "session")
@@ -91,12 +92,19 @@ class Fallback:
     """The folder of day files. Callers hold the database's write lock, which orders appends across processes."""
 
     def __init__(
-        self, database: Path, zone: ZoneInfo, *, durable: bool, header: Operation | None = None
+        self,
+        database: Path,
+        zone: ZoneInfo,
+        *,
+        durable: bool,
+        header: Operation | None = None,
+        files: Files = SYSTEM_FILES,
     ) -> None:
         self.folder = folder_of(database)
         self._zone = zone
         self._durable = durable
         self._header = header
+        self._files = files
 
     def day(self, now: datetime) -> str:
         """The day file that an instant belongs to, by the store's time zone."""
@@ -144,17 +152,17 @@ class Fallback:
     def _write_all(self, descriptor: int, size: int, lines: bytes) -> None:
         """Write and sync, or leave the file as it was."""
         try:
-            written = os.write(descriptor, lines)
+            written = self._files.write(descriptor, lines)
             if written == len(lines):
                 if self._durable:
-                    _sync_data(descriptor)
+                    self._files.sync_data(descriptor)
                     if size == 0:
-                        sync_folder(self.folder)
+                        self._files.sync_folder(self.folder)
                 return
         except BaseException:
-            os.ftruncate(descriptor, size)
+            self._files.truncate(descriptor, size)
             raise
-        os.ftruncate(descriptor, size)
+        self._files.truncate(descriptor, size)
         raise FallbackError(f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full")
 
     def withdraw(self, day: str, start: int, end: int) -> None:
@@ -162,9 +170,11 @@ class Fallback:
         try:
             with _locked(self.path(day)) as (descriptor, size):
                 if size == end:
-                    os.ftruncate(descriptor, start)
+                    self._files.truncate(descriptor, start)
                     if self._durable:
-                        os.fsync(descriptor)  # or the refused line would be back after power loss
+                        self._files.sync_data(
+                            descriptor
+                        )  # or the refused line would be back after power loss
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 
@@ -178,7 +188,7 @@ class Fallback:
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if self._durable:
-                sync_folder(self.folder.parent)
+                self._files.sync_folder(self.folder.parent)
 
 
 def folder_of(database: Path) -> Path:
@@ -219,18 +229,6 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 torn = "the line has no end: its write was cut off"
                 yield Line(number, end, None, torn if body == raw else str(error))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a new name in a folder survive power loss."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class _locked:  # noqa: N801 - reads as a verb at its use

@@ -31,6 +31,7 @@ from memstore.errors import (
     StoreReadOnly,
 )
 from memstore.fallback import Fallback, Operation, folder_of, holds_lines
+from memstore.files import SYSTEM_FILES, Files
 from memstore.ids import new_id
 from memstore.index import Indexer
 from memstore.journal import Journal, session_operation
@@ -93,6 +94,8 @@ class MemoryStore:
         model, or ``"st:<name or folder>"`` for a sentence-transformers model. Nothing is loaded before it is used.
     :param clock: the source of time, for tests.
     :param settings: see :class:`Settings`.
+    :param vfs: name of the SQLite file layer that the database goes through, and ``files`` what the fallback is
+        written by: for tests that let them fail, see :mod:`memstore.testing`.
     :raises StoreMissing: when the file is missing while its fallback holds messages.
     :raises StoreUnsound: when the file is no sound memstore database; it is left untouched.
     :raises StoreTooNew: when it was written by a newer memstore; it is left untouched.
@@ -106,12 +109,15 @@ class MemoryStore:
         settings: Settings | None = None,
         *,
         statement_hook: StatementHook | None = None,
+        vfs: str | None = None,
+        files: Files | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
         self.path = _checked_path(path)
         self._tokenizers = Tokenizers()
+        self._vfs, self._files = vfs, files or SYSTEM_FILES
         if not self.path.exists():
             if holds_lines(self.path):
                 raise StoreMissing(
@@ -124,6 +130,7 @@ class MemoryStore:
             busy_timeout_s=self.settings.busy_timeout_s,
             durability=self.settings.durability,
             hook=statement_hook,
+            vfs=vfs,
         )
         try:
             self._assemble()
@@ -145,7 +152,8 @@ class MemoryStore:
         zone_name = self.settings.timezone or machine_zone_name()
         zone(zone_name)
         try:
-            SqliteStorage.create(path, new_meta(new_id(self._clock.now()), zone_name, self.settings))
+            meta = new_meta(new_id(self._clock.now()), zone_name, self.settings)
+            SqliteStorage.create(path, meta, vfs=self._vfs)
         except StoreExists:
             return  # another process was faster, and its store serves as well
 
@@ -154,7 +162,9 @@ class MemoryStore:
         self._check_folding()
         self.timezone = zone(zone_name)
         durable = self.settings.durability == "disk"
-        self._fallback = Fallback(self.path, self.timezone, durable=durable, header=self._header(store_id))
+        self._fallback = Fallback(
+            self.path, self.timezone, durable=durable, header=self._header(store_id), files=self._files
+        )
         self._tokenizers.zone = self.timezone
         self._journal = Journal(self._storage, self._fallback, self._tokenizers, self._clock)
         self._recorder = Recorder(self._journal, self._tokenizers, self._clock, self.timezone)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from memstore.errors import FallbackError, InvalidText
 from memstore.fallback import Fallback, Line, day_files, decode, encode, folder_of, holds_lines, read_lines
+from memstore.files import SystemFiles
 from memstore.storage.base import MessageRow
 from memstore.store import MemoryStore
 from memstore.testing import ManualClock
@@ -353,7 +354,7 @@ def test_a_sync_that_fails_on_a_new_file_leaves_it_empty(tmp_path, monkeypatch):
     def failing(_descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("memstore.fallback._sync_data", failing)
+    monkeypatch.setattr(SystemFiles, "_sync_data", staticmethod(failing))
     with pytest.raises(FallbackError, match="Input/output error"):
         fallback.append("2026-01-01", [delete("a")])
     assert fallback.size("2026-01-01") == 0

@@ -15,6 +15,7 @@ import pytest
 
 from memstore.errors import FallbackError, StoreError, StoreIO
 from memstore.fallback import folder_of
+from memstore.files import SystemFiles
 from memstore.store import MemoryStore
 from memstore.testing import ManualClock
 from memstore.types import Message
@@ -496,7 +497,7 @@ def test_a_sync_that_fails_leaves_nothing_of_the_call(tmp_path, monkeypatch):
         def failing(_descriptor: int) -> None:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("memstore.fallback._sync_data", failing)
+        monkeypatch.setattr(SystemFiles, "_sync_data", staticmethod(failing))
         with pytest.raises(FallbackError, match="Input/output error"):
             say(store, "second")
         monkeypatch.undo()

@@ -10,6 +10,7 @@ import apsw
 
 from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S, Durability
 from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreMissing, StoreUnsound
+from memstore.files import SYSTEM_FILES
 from memstore.storage.migrate import check_not_newer, migrate, newest_version
 from memstore.storage.sqlite import connection as opening
 from memstore.storage.sqlite.connection import APPLICATION_ID, StatementHook, driver_errors, must_reopen
@@ -29,9 +30,16 @@ class SqliteStorage:
     """
 
     def __init__(
-        self, path: Path, *, busy_timeout_s: float, durability: Durability, hook: StatementHook | None = None
+        self,
+        path: Path,
+        *,
+        busy_timeout_s: float,
+        durability: Durability,
+        hook: StatementHook | None = None,
+        vfs: str | None = None,
     ) -> None:
         self.path = path
+        self._vfs = vfs
         self._busy_timeout_s = busy_timeout_s
         self._durability = durability
         self._hook = hook
@@ -49,7 +57,7 @@ class SqliteStorage:
     # --- files ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, meta: Mapping[str, str] | None = None) -> None:
+    def create(cls, path: Path, meta: Mapping[str, str] | None = None, *, vfs: str | None = None) -> None:
         """Make a new, empty store with its own settings. The file appears at its path complete or not at all: even
         the loss of every later write leaves the store that it is.
 
@@ -74,7 +82,7 @@ class SqliteStorage:
                     leftover.unlink(missing_ok=True)
                 os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
                 made = opening.open_connection(
-                    fresh, busy_timeout_s=1, flags=apsw.SQLITE_OPEN_READWRITE, create=True
+                    fresh, busy_timeout_s=1, flags=apsw.SQLITE_OPEN_READWRITE, create=True, vfs=vfs
                 )
                 try:
                     migrate(made, fresh)
@@ -98,12 +106,12 @@ class SqliteStorage:
         """
         try:
             os.link(built, path)
-            _sync_folder(path.parent)
+            SYSTEM_FILES.sync_folder(path.parent)
         except FileExistsError as error:
             raise StoreExists(f"{path} exists already") from error
 
     def _check(self) -> None:
-        application_id, version = opening.probe(self.path)
+        application_id, version = opening.probe(self.path, vfs=self._vfs)
         if application_id != APPLICATION_ID:
             raise StoreUnsound(f"{self.path} is a database, but not a memstore store; it is left untouched")
         check_not_newer(self.path, version)
@@ -227,7 +235,11 @@ class SqliteStorage:
 
     def _open(self) -> apsw.Connection:
         return opening.open_connection(
-            self.path, busy_timeout_s=self._busy_timeout_s, flags=apsw.SQLITE_OPEN_READWRITE, hook=self._hook
+            self.path,
+            busy_timeout_s=self._busy_timeout_s,
+            flags=apsw.SQLITE_OPEN_READWRITE,
+            hook=self._hook,
+            vfs=self._vfs,
         )
 
     def _borrow(self) -> apsw.Connection:
@@ -258,11 +270,3 @@ class SqliteStorage:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -75,11 +75,19 @@ def vector_extension() -> str:
 
 
 def open_connection(
-    path: Path, *, busy_timeout_s: float, flags: int, create: bool = False, hook: StatementHook | None = None
+    path: Path,
+    *,
+    busy_timeout_s: float,
+    flags: int,
+    create: bool = False,
+    hook: StatementHook | None = None,
+    vfs: str | None = None,
 ) -> apsw.Connection:
     """A connection with every setting this store relies on. See the comments for each one's reason."""
     with driver_errors(path):
-        connection = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
+        connection = apsw.Connection(
+            str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0), vfs=vfs
+        )
         try:
             _configure(connection, busy_timeout_s, create=create)
         except BaseException:
@@ -131,7 +139,7 @@ def _attach_hook(connection: apsw.Connection, hook: StatementHook) -> None:
     connection.exec_trace = traced
 
 
-def probe(path: Path) -> tuple[int, int]:
+def probe(path: Path, *, vfs: str | None = None) -> tuple[int, int]:
     """(application id, schema version) of a file, read without locking, writing or making any file.
 
     Only the header is looked at: a checkpoint of another process may be under way, and the pages behind it are in
@@ -142,7 +150,7 @@ def probe(path: Path) -> tuple[int, int]:
     if path.is_dir():
         raise StoreUnsound(f"{path} is a folder, not a database file")
     with driver_errors(path):
-        file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        file = apsw.VFSFile(vfs or "", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
             header = file.xRead(_HEADER_BYTES, 0) if file.xFileSize() >= _HEADER_BYTES else b""
         finally:
