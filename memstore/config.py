@@ -17,6 +17,8 @@ BUSY_TIMEOUT_S = 5.0
 MAINTENANCE_BUSY_TIMEOUT_S = 30.0
 MAX_BUSY_TIMEOUT_S = 86_400
 MAX_WHOLE_SETTING = 1_000_000
+RESERVE_BYTES = 4 * 2**20
+MAX_RESERVE_BYTES = 2**40
 MAX_LIMIT = 10_000
 """No page or recall is larger; a larger ``limit`` is cut to this."""
 
@@ -29,6 +31,7 @@ ENVIRONMENT = MappingProxyType(
         "task": "MEMSTORE_TASK",
         "embedder": "MEMSTORE_EMBEDDER",
         "language": "MEMSTORE_LANGUAGE",
+        "network_file_system": "MEMSTORE_NETWORK_FILE_SYSTEM",
         "embeddings_url": "MEMSTORE_EMBEDDINGS_URL",
         "embeddings_key": "MEMSTORE_EMBEDDINGS_KEY",
         "embeddings_dimensions": "MEMSTORE_EMBEDDINGS_DIMENSIONS",
@@ -43,6 +46,19 @@ ones wherever an embedder is named ``openai:<model>``."""
 def from_environment(option: str) -> str | None:
     """The value of a command-line option's environment variable, None where unset or empty."""
     return os.environ.get(ENVIRONMENT[option]) or None
+
+
+def network_file_system_allowed() -> bool:
+    """Whether the environment allows stores on network file systems.
+
+    :raises ConfigError: when it says neither yes nor no.
+    """
+    value = (from_environment("network_file_system") or "0").lower()
+    if value in ("1", "true", "yes"):
+        return True
+    if value in ("0", "false", "no"):
+        return False
+    raise ConfigError(f"{ENVIRONMENT['network_file_system']} must be 1 or 0, not {value!r:.40}")
 
 
 def embeddings_server() -> dict[str, Any]:
@@ -69,6 +85,14 @@ def embeddings_server() -> dict[str, Any]:
         "query_prefix": from_environment("embeddings_query_prefix") or "",
         "document_prefix": from_environment("embeddings_document_prefix") or "",
     }
+
+
+def sqlite_temporary_folder() -> Path:
+    """Where SQLite puts a vacuum's copy: the first of these that is a folder it can write to."""
+    named = [os.environ.get(name, "") for name in ("SQLITE_TMPDIR", "TMPDIR")]
+    candidates = [*(Path(name) for name in named if name), *map(Path, ("/var/tmp", "/usr/tmp", "/tmp"))]  # noqa: S108 - SQLite's own
+    usable = (path for path in candidates if path.is_dir() and os.access(path, os.W_OK | os.X_OK))
+    return next(usable, Path())
 
 
 def machine_zone_name() -> str:
@@ -116,6 +140,12 @@ class Settings:
     :param floors: for each leg the least score of a row; below it the leg does not bring it. None: those that a
         calibration stored for the model, if any. Larger is nearer: BM25 and cosine.
     :param busy_timeout_s: how long to wait for another process' write lock.
+    :param reserve_bytes: size of the file beside the database that is freed when the disk is full and something is to
+        be deleted. 0: none.
+    :param network_file_system: open a store even on a network file system. Rows can be lost there when more than one
+        process has it open.
+    :param idle_checkpoint_s: after so long without a write the write-ahead log is emptied into the file. None: only
+        when the store is closed, by :meth:`MemoryStore.checkpoint`, and when the log grew beyond 64 MiB.
     """
 
     timezone: str | None = None
@@ -137,6 +167,9 @@ class Settings:
     collapse_similarity: float | None = None
     floors: Mapping[str, float] | None = None
     busy_timeout_s: float = BUSY_TIMEOUT_S
+    reserve_bytes: int = RESERVE_BYTES
+    network_file_system: bool = False
+    idle_checkpoint_s: float | None = 5.0
 
     def __post_init__(self) -> None:
         if self.fold_variants is not None and not isinstance(self.fold_variants, bool):
@@ -145,8 +178,14 @@ class Settings:
             raise ConfigError(f"durability must be 'disk' or 'process', not {self.durability!r}")
         if not is_number(self.busy_timeout_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S):
             raise ConfigError(f"busy_timeout_s must be positive and at most {MAX_BUSY_TIMEOUT_S}")
-        if not isinstance(self.stop_words, bool):
-            raise ConfigError(f"stop_words must be True or False, not {self.stop_words!r:.60}")
+        if self.idle_checkpoint_s is not None and not is_number(self.idle_checkpoint_s, least=1e-9):
+            raise ConfigError(
+                f"idle_checkpoint_s must be positive or None, not {_shown(self.idle_checkpoint_s)}"
+            )
+        for name in ("stop_words", "network_file_system"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r:.60}")
+        _check_whole("reserve_bytes", self.reserve_bytes, least=0, most=MAX_RESERVE_BYTES)
         self._check_legs()
         self._check_late_factors()
 
@@ -180,11 +219,9 @@ class Settings:
         return float(self.leg_weights.get(leg, 1.0))
 
 
-def _check_whole(name: str, value: object, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_WHOLE_SETTING:
-        raise ConfigError(
-            f"{name} must be a whole number from {least} to {MAX_WHOLE_SETTING}, not {_shown(value)}"
-        )
+def _check_whole(name: str, value: object, *, least: int, most: int = MAX_WHOLE_SETTING) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {_shown(value)}")
 
 
 def is_number(value: object, *, least: float = 0.0, most: float = math.inf) -> bool:

@@ -10,10 +10,17 @@ and ``op``:
 ``live``     a change of a session's live window: ``fork``, ``restore`` or ``clear``
 ``session``  title, pin, hidden and creation time of a session
 ``delete``   messages deleted by id
+``pending``  a whole ``record`` call, accepted while the database could not take it; it has no number and no places
+``void``     lines numbered ``first`` to ``last`` were cut short by a crash and do not count
+``settled``  a pending call was reconciled, in this transaction's own ``message`` and ``live`` lines
+
+A file ``pending`` in the folder names the days that hold lines which no transaction has taken up yet.
 """
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import re
 import zlib
@@ -28,6 +35,8 @@ from memstore.canonical import ordered_json
 from memstore.errors import FallbackError
 from memstore.files import SYSTEM_FILES, Files
 
+logger = logging.getLogger("memstore")
+
 FORMAT_VERSION = 1
 _OF_SESSION = ("team_id", "user_id", "session")
 OPERATIONS: dict[str, tuple[str, ...]] = {
@@ -40,11 +49,15 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "live": (*_OF_SESSION, "change"),
     "session": (*_OF_SESSION, "title", "titled_by", "pinned", "hidden", "created_at", "to_pos"),
     "delete": ("team_id", "ids", "at"),
+    "pending": (*_OF_SESSION, "id", "transcript", "messages"),
+    "settled": ("team_id", "id"),
+    "void": ("first", "last"),
 }  # fmt: skip
 """The members that no line of an operation goes without."""
 _OF_CHANGE = {"fork": ("fork", "from_pos", "to_pos"), "restore": ("ids",), "clear": ("to_pos",)}
 Operation = dict[str, Any]
 
+_PENDING = "pending"
 _DAY_FILE = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl\Z", re.ASCII)
 """A copy under another name is none: its old changes would be applied again."""
 _HEAD = '{"crc":"'
@@ -126,20 +139,37 @@ class Fallback:
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
 
+    def settled_size(self, day: str) -> int:
+        """The same, with no append of another process under way."""
+        if self.size(day) == 0:
+            return 0
+        try:
+            with _locked(self.path(day)) as (_, size):
+                return size
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
+
     def is_foreign(self, operation: Operation) -> bool:
         """Whether a line says that its file is another store's."""
         ours = (self._header or {}).get("store_id")
         return operation["op"] == "store" and ours is not None and operation.get("store_id") != ours
 
-    def append(self, day: str, operations: Sequence[Operation]) -> tuple[int, int]:
+    def append(
+        self, day: str, operations: Sequence[Operation], expected_size: int | None = None
+    ) -> tuple[int, int] | None:
         """Append operations in one write, synced when the store is durable; returns (start, end) offsets.
 
+        :param expected_size: append only if the file has this size: who holds the database's write lock must not
+            pass over lines that another process, which cannot get that lock, has appended meanwhile. None is
+            returned then, and nothing was written.
         :raises FallbackError: when not everything could be written; then nothing of it stays.
         """
         lines = b"".join(encode(operation) for operation in operations)
         try:
             self._make_folder()
             with _locked(self.path(day)) as (descriptor, size):
+                if expected_size is not None and size != expected_size:
+                    return None
                 if size == 0 and self._header is not None:
                     lines = encode(self._header) + lines
                 elif size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -163,7 +193,41 @@ class Fallback:
             self._files.truncate(descriptor, size)
             raise
         self._files.truncate(descriptor, size)
-        raise FallbackError(f"only {written} of {len(lines)} bytes fit into the fallback; the disk is full")
+        full = OSError(errno.ENOSPC, f"only {written} of {len(lines)} bytes were taken")
+        raise FallbackError(f"the fallback cannot take the line: {full.strerror}; the disk is full") from full
+
+    def accept(self, day: str, operation: Operation) -> None:
+        """Append a line without holding the database's write lock, and leave a mark for whoever gets it next.
+
+        :raises FallbackError: when it could not be written; then nothing of it stays.
+        """
+        try:
+            self._make_folder()
+            with _locked(self.folder / _PENDING) as (descriptor, _):
+                self._files.write(descriptor, f"{day}\n".encode())
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
+        self.append(day, [operation])
+
+    def pending_days(self) -> bytes:
+        """The mark that :meth:`accept` leaves: days, one a line. Empty where nothing waits."""
+        try:
+            return (self.folder / _PENDING).read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise FallbackError(
+                f"the fallback {self.folder / _PENDING} could not be read: {error}"
+            ) from error
+
+    def clear_pending(self, seen: bytes) -> None:
+        """Take the mark away, unless it says more than what was seen."""
+        try:
+            with _locked(self.folder / _PENDING) as (descriptor, size):
+                if os.pread(descriptor, size, 0) == seen:
+                    (self.folder / _PENDING).unlink()
+        except OSError as error:  # what it names was taken up: it costs the next write a look, and no line
+            logger.warning("the mark %s could not be removed: %s", self.folder / _PENDING, error)
 
     def withdraw(self, day: str, start: int, end: int) -> None:
         """Take back what this transaction appended, as long as nothing stands behind it."""
@@ -178,9 +242,12 @@ class Fallback:
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 
-    def read(self, day: str, start: int = 0) -> Iterator[Line]:
-        """The lines of a day from an offset on; a torn last line comes as a fault."""
-        return read_lines(self.path(day), start)
+    def read(self, day: str, start: int = 0, end: int | None = None) -> Iterator[Line]:
+        """The lines of a day between two offsets; a torn last line comes as a fault."""
+        for line in read_lines(self.path(day), start):
+            if end is not None and line.end > end:
+                return
+            yield line
 
     def _make_folder(self) -> None:
         if self.folder.is_symlink():

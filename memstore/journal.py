@@ -1,35 +1,70 @@
 """Writing what the fallback covers: rows and their JSONL lines as one, and healing where they parted.
 
-The order inside a write: take the database's write lock, adopt lines that an earlier transaction left behind
-without committing, place the new rows, append their lines, sync them, commit. So the fallback always holds at
-least what the database holds, and a mark in the same transaction says how much of a day file is contained.
+The order inside a write: take the database's write lock, adopt lines that no transaction has taken up yet, place the
+new rows, append their lines, sync them, commit. So the fallback always holds at least what the database holds, and a
+mark in the same transaction says how much of a day file is contained.
+
+Where one of the two cannot be written the other one keeps the call: lines that the fallback could not take wait in the
+database, a record call that the database could not take waits in the fallback.
 """
 
-import heapq
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from memstore.adoption import LAST_NUMBER, Adoption, last_number
 from memstore.clock import Clock
+from memstore.errors import (
+    FallbackError,
+    MemstoreError,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreIO,
+    StoreUnsound,
+)
 from memstore.fallback import Fallback, Operation
-from memstore.sessions import after_messages, new_session, spoken
-from memstore.storage.base import MessageRow, SessionRow, Storage, Writer
-from memstore.text import IndexTokens
+from memstore.grouping import Call, Grouping
+from memstore.operations import message_row, placed_operation
+from memstore.storage.base import Reader, Storage, Writer
 from memstore.tokenizers import Tokenizers
+from memstore.types import Stored
 
 logger = logging.getLogger("memstore")
 
-_DEFAULTS: dict[str, Any] = {
-    f.name: f.default
-    for f in fields(MessageRow)
-    if f.name in ("branch", "live", "state", "hidden", "complete")
-}
-_COLUMNS = tuple(f.name for f in fields(MessageRow))
-_MISSING = object()
-LAST_NUMBER = "fallback_lines"
-"""The store's own setting that holds the number of the last line given out."""
+T = TypeVar("T")
+Work = Callable[[Writer, list[Operation]], T]
+"""What a call does inside a transaction: it changes rows, adds the operations that its lines will be made of, and
+returns its result. It is run again when the first transaction came to nothing."""
+
+CANNOT_WRITE = (StoreBusy, StoreFull, StoreIO, StoreUnsound)
+"""Faults of an open database after which a message is accepted into the fallback alone."""
+
+OWED_LINES = 500
+"""So many lines that the fallback is owed are appended by one write."""
+
+
+@dataclass(slots=True, eq=False)
+class JournalCall(Call[T]):
+    """A call on its way through a shared transaction.
+
+    :param stored: where it is now. ``fallback``: its lines are there, the commit failed with ``commit_error``, and
+        the next write that succeeds takes them up.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    stored: Stored = "both"
+    commit_error: StoreError | None = None
+
+
+class _CommitFailed(Exception):
+    """The lines of a transaction stand in the fallback, and its commit failed."""
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Journal:
@@ -41,180 +76,235 @@ class Journal:
         self._tokenizers = tokenizers
         self._clock = clock
         self._settled_on: str | None = None  # the day on which other days' files were last looked through
+        self._grouping = Grouping(self._carry_out)
 
-    @contextmanager
-    def writing(self) -> Iterator[tuple[Writer, list[Operation]]]:
-        """A transaction, and the list of operations that its lines will be made of.
+    # --- calls ---------------------------------------------------------------------------------------------
 
-        An error before the commit takes the lines back, while the write lock still keeps others from adopting
-        them. An error of the commit itself leaves its outcome unknown: the lines stay, and the next write or
-        opening settles them by id.
+    def write(self, works: Sequence[Work[T]]) -> list[JournalCall[T]]:
+        """Run pieces of work in one transaction, together with those of other threads that came meanwhile.
+
+        Each ends with a value or an error of its own. An error before the commit takes the lines back, while the
+        write lock still keeps other processes from adopting them.
         """
-        with self._storage.write(covered=True) as tx:
-            day = self._fallback.day(
-                self._clock.now()
-            )  # under the lock: so files follow the order of commits
-            operations = self._adopt(tx, [day] if day == self._settled_on else {*self._fallback.days(), day})
-            adopted = len(operations)
-            yield tx, operations
-            if operations:
-                start, end = self._fallback.append(day, _numbered(tx, operations))
-                try:
-                    tx.set_fallback_mark(day, end)
-                except BaseException:
-                    self._fallback.withdraw(day, start, end)
-                    raise
+        self._storage.check_open()  # before any lock: a forked child may have inherited one that no one releases
+        calls = [JournalCall(work) for work in works]
+        self._grouping.submit(calls)
+        return calls
+
+    def change(self, work: Work[T]) -> T:
+        """A piece of work that is no message: it is made in the database, or it failed.
+
+        :raises StoreError: when the database could not take it.
+        """
+        call = self.write([work])[0]
+        if call.error is not None:
+            raise call.error
+        if call.commit_error is not None:
+            raise type(call.commit_error)(
+                f"{call.commit_error}. The change stands in the fallback: the next write that succeeds makes it"
+            ) from call.commit_error
+        return call.value  # type: ignore[return-value] # a call without an error has one
+
+    def _carry_out(self, group: list[Call[Any]]) -> None:
+        calls = [call for call in group if isinstance(call, JournalCall)]
+        try:
+            self._commit(calls)
+        except (StoreBusy, StoreFull, StoreIO) as error:  # the file's trouble, not one caller's
+            for call in calls:
+                call.fail(error)
+        except Exception as error:  # noqa: BLE001 - carried to the thread whose call it is
+            if len(calls) == 1:
+                calls[0].fail(error)
+                return
+            for call in calls:  # one caller's fault is not the others'
+                self._carry_out([call])
+
+    def _commit(self, calls: list["JournalCall[Any]"]) -> None:
+        try:
+            self._covered(calls)
+        except _CommitFailed as failed:
+            self._take_up_again(calls, failed.error)
+        except FallbackError as error:
+            logger.warning("%s; the database keeps what the fallback could not take", error)
+            self._uncovered(calls)
+        for call in calls:
+            call.done.set()
+
+    def _take_up_again(self, calls: list["JournalCall[Any]"], error: StoreError) -> None:
+        """The lines are safe. Where the fault has passed by, taking them up completes the calls."""
+        try:
+            self._covered([])
+        except (StoreError, FallbackError, _CommitFailed):
+            logger.warning("%s; what was said waits in the fallback", error)
+            for call in calls:
+                if call.operations:
+                    call.stored, call.commit_error = "fallback", error
+
+    def _covered(self, calls: list["JournalCall[Any]"]) -> int:
+        """One transaction whose lines are synced before its commit; returns how many messages it adopted.
+
+        :raises _CommitFailed: when the lines stand and the commit does not.
+        """
+        mark: list[tuple[str, int]] = []
+
+        def stands(reader: Reader) -> bool:
+            return all(reader.fallback_mark(day) >= end for day, end in mark) and bool(mark)
+
+        waiting = self._fallback.pending_days()
+        try:
+            with self._storage.write(covered=True, stands=stands) as tx:
+                day = self._fallback.day(
+                    self._clock.now()
+                )  # under the lock: files follow the order of commits
+                adoption = Adoption(tx, self._fallback, self._tokenizers)
+                looked_through = day == self._settled_on and not waiting
+                told = adoption.take_up([day] if looked_through else {*self._fallback.days(), day})
+                owed = tx.unwritten_lines(OWED_LINES)
+                self._run(tx, calls)
+                units = [*told, *(call.operations for call in calls)]
+                lines = [*(line for _, line in owed), *_numbered(tx, units)]
+                if lines:
+                    mark.append((day, self._append(tx, adoption, day, lines)))
+                if owed:
+                    tx.forget_unwritten_lines([number for number, _ in owed])
+        except (StoreFull, StoreIO, StoreUnsound) as error:
+            if mark:
+                raise _CommitFailed(error) from error
+            raise
         self._settled_on = day
-        if adopted:
-            logger.warning("adopted %d messages of the fallback that no transaction had committed", adopted)
+        if waiting:
+            self._fallback.clear_pending(waiting)
+        if adoption.messages:
+            logger.warning(
+                "adopted %d messages of the fallback that no transaction had committed", adoption.messages
+            )
+        return adoption.messages
+
+    def _uncovered(self, calls: list["JournalCall[Any]"]) -> None:
+        """One transaction whose lines the database keeps, synced, until the fallback takes them."""
+        kept: list[tuple[int, Operation]] = []
+
+        def stands(reader: Reader) -> bool:
+            return bool(kept) and kept[-1] in reader.unwritten_lines(None)
+
+        with self._storage.write(stands=stands) as tx:
+            self._run(tx, calls)
+            # Half a line, or a whole one that could not be taken back, may stand in the file: the place given here holds.
+            units = [
+                [one for operation in call.operations for one in (operation, *_placed(operation))]
+                for call in calls
+            ]
+            kept += [(line["n"], line) for line in _numbered(tx, units)]
+            tx.keep_unwritten_lines(kept)
+        for call in calls:
+            if call.operations:
+                call.stored = "database"
+
+    def _run(self, tx: Writer, calls: list["JournalCall[Any]"]) -> None:
+        """Each call by itself: what one was refused, it alone is told. Faults of the file end the transaction."""
+        for call in calls:
+            call.operations, call.error = [], None
+            try:
+                with tx.part() if len(calls) > 1 else nullcontext():
+                    call.value = call.work(tx, call.operations)
+            except MemstoreError as error:
+                if len(calls) == 1 or isinstance(error, StoreError | FallbackError):
+                    raise
+                call.operations, call.error = [], error
+
+    def _append(self, tx: Writer, adoption: Adoption, day: str, lines: list[Operation]) -> int:
+        """Append the lines and move the mark behind them; returns where that is."""
+        while True:
+            where = self._fallback.append(day, lines, expected_size=adoption.sizes[day])
+            if where is not None:
+                break
+            # A process that cannot get the write lock left something meanwhile: it stands before ours.
+            lines = [*lines, *_numbered(tx, adoption.take_up([day]))]
+        try:
+            tx.set_fallback_mark(day, where[1])
+        except BaseException:
+            self._withdraw(day, where)
+            raise
+        return where[1]
+
+    def _withdraw(self, day: str, where: tuple[int, int]) -> None:
+        try:
+            self._fallback.withdraw(day, *where)
+        except FallbackError as error:  # then they are adopted, and known by their ids
+            logger.warning("lines of a write that failed could not be taken back: %s", error)
+
+    # --- what the database cannot take ------------------------------------------------------------------------
+
+    def accept(self, pending: Operation) -> None:
+        """Keep a whole record call in the fallback alone; the next write of any process takes it up.
+
+        :raises FallbackError: when it cannot be written either.
+        """
+        self._fallback.accept(self._fallback.day(self._clock.now()), pending)
+
+    def unsettled(self, reader: Reader | None) -> Iterator[Operation]:
+        """Pending calls beyond the marks, in the order in which they will be taken up; without a reader today's."""
+        days = [self._fallback.day(self._clock.now())] if reader is None else self._fallback.days()
+        found: dict[str, Operation] = {}
+        for day in days:
+            start = 0 if reader is None else reader.fallback_mark(day)
+            for line in self._fallback.read(day, start) if self._fallback.size(day) > start else ():
+                if line.operation is not None and line.operation["op"] == "pending":
+                    found[line.operation["id"]] = line.operation
+                elif line.operation is not None and line.operation["op"] == "settled":
+                    found.pop(line.operation["id"], None)
+        yield from found.values()
+
+    def settle(self, pending: Iterable[Operation]) -> int:
+        """Take up calls that stand before the marks, such as those of a rebuilt database; returns how many messages
+        they brought."""
+        calls = list(pending)
+
+        def work(tx: Writer, operations: list[Operation]) -> int:
+            adoption = Adoption(tx, self._fallback, self._tokenizers)
+            for call in calls:
+                operations += adoption.settle(call)
+            return adoption.messages
+
+        return self.change(work) if calls else 0
 
     def reconcile(self) -> int:
-        """Adopt what any day file holds and the database does not; returns how many messages that were."""
+        """Adopt what any day file holds and the database does not, and append what the fallback is owed; returns how
+        many messages were adopted."""
+        adopted = 0
+        while self._parted():
+            self._settled_on = None
+            with self._grouping.leading:
+                adopted += self._covered_or_error()
+        self._settled_on = self._fallback.day(self._clock.now())
+        return adopted
+
+    def _covered_or_error(self) -> int:
+        try:
+            return self._covered([])
+        except _CommitFailed as failed:
+            raise failed.error from failed
+
+    def _parted(self) -> bool:
         with self._storage.read() as reader:
-            days = self._fallback.days()
-            behind = any(self._fallback.size(day) > reader.fallback_mark(day) for day in days)
-        if not behind:
-            self._settled_on = self._fallback.day(self._clock.now())
-            return 0
-        with self.writing() as (_, placed):
-            return len(placed)
-
-    def _adopt(self, tx: Writer, days: Collection[str]) -> list[Operation]:
-        """Apply lines beyond the marks, in the order in which they were written; returns the ``placed``
-        operations that say where messages went."""
-        sizes = {day: self._fallback.size(day) for day in days}
-        marks = {day: mark for day in days if (mark := tx.fallback_mark(day)) < sizes[day]}
-        if not marks:
-            return []
-        placed: list[Operation] = []
-        last = _last_number(tx)
-        for number, operation in heapq.merge(*(self._beyond(day, marks[day]) for day in marks), key=_number):
-            last = max(last, number)
-            if operation["op"] == "message":
-                placed.extend(self._adopt_message(tx, message_row(operation)))
-            else:
-                apply_operation(tx, operation)
-        tx.set_meta(LAST_NUMBER, str(last))
-        for day in marks:
-            tx.set_fallback_mark(day, sizes[day])
-        return placed
-
-    def _beyond(self, day: str, mark: int) -> Iterator[tuple[int, Operation]]:
-        for line in self._fallback.read(day, mark):
-            if line.operation is None:
-                logger.warning(
-                    "fallback %s, byte %d: %s; skipped", self._fallback.path(day), line.end, line.fault
-                )
-            elif self._fallback.is_foreign(line.operation):
-                logger.error("fallback %s is another store's; none of it is taken", self._fallback.path(day))
-                return
-            else:
-                yield line.operation.get("n", 0), line.operation
-
-    def _adopt_message(self, tx: Writer, row: MessageRow) -> list[Operation]:
-        if tx.message(row.team_id, row.id) is not None:
-            return []
-        if row.client_id and tx.known_client_ids(row.team_id, row.user_id, row.session, [row.client_id]):
-            return []  # the client sent it again, and that copy was stored
-        tx.join(row.team_id, row.user_id, row.recorded_at)
-        session = tx.session(row.team_id, row.user_id, row.session)
-        last_pos = session.last_pos if session else 0
-        arrival = max(row.arrival, tx.next_arrivals(row.team_id, row.user_id, 1))
-        tx.use_arrival(row.team_id, row.user_id, arrival)
-        row = replace(row, pos=max(row.pos, last_pos + 1), arrival=arrival)
-        tokenizer = self._tokenizers.of(tx, row.team_id)
-        insert_rows(tx, lambda adopted: tokenizer.index(spoken(adopted)), session, [row])
-        owner = {"team_id": row.team_id, "user_id": row.user_id}
-        tx.enqueue("index", f"index:{row.team_id}:{row.user_id}", owner, row.recorded_at)
-        return [
-            {"op": "placed", "team_id": row.team_id, "id": row.id, "pos": row.pos, "arrival": row.arrival}
-        ]
-
-
-def _number(numbered: tuple[int, Operation]) -> int:
-    return numbered[0]
-
-
-def _last_number(tx: Writer) -> int:
-    return int(tx.meta(LAST_NUMBER) or 0)
-
-
-def _numbered(tx: Writer, operations: Sequence[Operation]) -> list[Operation]:
-    """The operations with their numbers: the order of commits, whatever becomes of the order of lines."""
-    last = _last_number(tx)
-    tx.set_meta(LAST_NUMBER, str(last + len(operations)))
-    return [{"n": number, **operation} for number, operation in enumerate(operations, last + 1)]
-
-
-def insert_rows(
-    tx: Writer,
-    tokens: Callable[[MessageRow], IndexTokens],
-    session: SessionRow | None,
-    rows: Sequence[MessageRow],
-) -> SessionRow:
-    """Insert placed rows of one session and carry its record forward: the same for recording and rebuilding."""
-    tx.insert_messages([(row, tokens(row)) for row in rows])
-    base = session or new_session(rows[0])
-    updated = after_messages(base, rows)
-    tx.put_session(updated)
-    return updated
-
-
-def message_operation(row: MessageRow) -> Operation:
-    """A message row as a fallback line: absent members are null or a column's default."""
-    operation: Operation = {"op": "message"}
-    for name in _COLUMNS:
-        value = getattr(row, name)
-        if value is not None and _DEFAULTS.get(name, _MISSING) != value:
-            operation[name] = value
-    return operation
-
-
-def message_row(operation: Mapping[str, Any]) -> MessageRow:
-    """The row of a message line."""
-    return MessageRow(**{name: operation[name] for name in _COLUMNS if name in operation})
-
-
-def apply_operation(tx: Writer, operation: Operation) -> None:
-    """Apply an operation other than ``message``; applying one twice changes nothing."""
-    match operation:
-        case {"op": "live", "change": "fork"}:
-            tx.fork_session(
-                *_session_of(operation), operation["fork"], operation["from_pos"], operation["to_pos"]
+            behind = any(
+                self._fallback.size(day) > reader.fallback_mark(day) for day in self._fallback.days()
             )
-        case {"op": "live", "change": "restore"}:
-            tx.restore_messages(*_session_of(operation), operation["ids"])
-        case {"op": "live", "change": "clear"}:
-            tx.clear_session(*_session_of(operation), operation["to_pos"])
-        case {"op": "session"}:
-            _apply_session(tx, operation)
-        case {"op": "delete"}:
-            tx.delete_messages(operation["team_id"], operation["ids"], operation["at"])
+            return behind or bool(reader.unwritten_lines(1))
 
 
-def _session_of(operation: Operation) -> tuple[str, str, str]:
-    return operation["team_id"], operation["user_id"], operation["session"]
+def _placed(operation: Operation) -> list[Operation]:
+    return [placed_operation(message_row(operation))] if operation["op"] == "message" else []
 
 
-def _apply_session(tx: Writer, operation: Operation) -> None:
-    row = tx.session(*_session_of(operation))
-    if row is None:
-        return
-    if operation["hidden"]:
-        tx.hide_session(*_session_of(operation), operation["to_pos"])
-    tx.put_session(
-        replace(
-            row,
-            title=operation["title"],
-            titled_by=operation["titled_by"],
-            pinned=operation["pinned"],
-            created_at=operation["created_at"],
-            hidden=int(operation["hidden"] and row.last_pos <= operation["to_pos"]),
-        )
-    )
-
-
-def session_operation(row: SessionRow) -> Operation:
-    """A session's record as a fallback line."""
-    names = ("team_id", "user_id", "session", "title", "titled_by", "pinned", "hidden", "created_at")
-    return {"op": "session", **{name: getattr(row, name) for name in names}, "to_pos": row.last_pos}
+def _numbered(tx: Writer, units: Sequence[Sequence[Operation]]) -> list[Operation]:
+    """The operations with their numbers: the order of commits, whatever becomes of the order of lines. What belongs
+    together says so: of a call whose lines were cut short nothing counts."""
+    lines: list[Operation] = []
+    first = last_number(tx) + 1
+    for unit in units:
+        together = {"unit": [first + len(lines), len(unit)]} if len(unit) > 1 else {}
+        lines += [{"n": first + len(lines) + i, **together, **operation} for i, operation in enumerate(unit)]
+    if lines:
+        tx.set_meta(LAST_NUMBER, str(lines[-1]["n"]))
+    return lines

@@ -1,7 +1,8 @@
 """Memories and messages by id: add, get, list, update, delete, history. No model takes part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from memstore.access import Operation, Principal, decide, holds, narrowed
@@ -10,6 +11,7 @@ from memstore.canonical import canonical_json, check_encodable, checksum
 from memstore.clock import Clock
 from memstore.cursor import not_ours, read_cursor, write_cursor
 from memstore.errors import InvalidInput, NotFound, NotPermitted
+from memstore.fallback import Operation as Line
 from memstore.ids import is_id, new_id
 from memstore.journal import Journal
 from memstore.session_key import parse_session_key
@@ -72,7 +74,7 @@ class Memories:
         if idempotency_key is not None:
             _check_text("idempotency_key", idempotency_key)
         tokens = self._tokenizers.likely(scope.team_id).index(content)
-        with self._storage.write() as tx:
+        with self._storage.write(stands=_stands(row)) as tx:
             if not tx.join(scope.team_id, scope.user_id, row.recorded_at).is_member:
                 raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
             if idempotency_key is not None:
@@ -156,7 +158,8 @@ class Memories:
         if content is not None:
             _check_content(content)
         tokens = self._tokenizers.likely(scope.team_id).index(content) if content is not None else None
-        with self._storage.write() as tx:
+        made: list[MemoryRow] = []
+        with self._storage.write(stands=lambda reader: _all_stand(reader, made)) as tx:
             old = self._memory_for(tx, scope, memory_id, "add_version")
             if expected_version is not None and expected_version != old.version:
                 raise InvalidInput(
@@ -176,6 +179,7 @@ class Memories:
             row = _holding_from(row, old, now, begin, end)
             tokens = self._tokenizers.of(tx, scope.team_id).renewed(tokens, row.content)
             row = tx.insert_memory(row, tokens)
+            made.append(row)
             _enqueue_index(tx, row)
         return memory(row)
 
@@ -207,15 +211,20 @@ class Memories:
         with self._storage.read() as reader:
             is_message = isinstance(self._find(reader, scope, row_id), MessageRow)
         if is_message:
-            with self._journal.writing() as (tx, operations):
-                self._message_for(tx, scope, row_id, "delete")
-                now = self._now()
-                tx.delete_messages(scope.team_id, [row_id], now)
-                operations.append({"op": "delete", "team_id": scope.team_id, "ids": [row_id], "at": now})
-        else:
-            with self._storage.write() as tx:
-                self._memory_for(tx, scope, row_id, "delete")
-                tx.delete_memory(scope.team_id, row_id, self._now(), scope.user_id)
+            self._journal.change(partial(self._delete_message, scope, row_id))
+            return
+        with self._storage.write(stands=_deleted(scope, [row_id])) as tx:
+            self._memory_for(tx, scope, row_id, "delete")
+            tx.delete_memory(scope.team_id, row_id, self._now(), scope.user_id)
+
+    def _delete_message(self, scope: Scope, row_id: str, tx: Writer, lines: list[Line]) -> None:
+        self._message_for(tx, scope, row_id, "delete")
+        self._delete_messages(scope, [row_id], tx, lines)
+
+    def _delete_messages(self, scope: Scope, ids: list[str], tx: Writer, lines: list[Line]) -> int:
+        now = self._now()
+        lines.append({"op": "delete", "team_id": scope.team_id, "ids": ids, "at": now})
+        return tx.delete_messages(scope.team_id, ids, now)
 
     def delete_all(self, scope: Scope) -> int:
         """See :meth:`memstore.store.MemoryStore.delete_all`."""
@@ -226,17 +235,15 @@ class Memories:
                 scope.team_id, scope.user_id, scope.agent_id, scope.task_id
             )
         deleted = 0
-        now = self._now()
         if memory_ids:
-            with self._storage.write() as tx:
+            with self._storage.write(stands=_deleted(scope, memory_ids)) as tx:
                 for memory_id in memory_ids:
-                    tx.delete_memory(scope.team_id, memory_id, now, scope.user_id)
+                    tx.delete_memory(scope.team_id, memory_id, self._now(), scope.user_id)
             deleted += len(memory_ids)
         for start in range(0, len(message_ids), DELETE_CHUNK):
             chunk = message_ids[start : start + DELETE_CHUNK]
-            with self._journal.writing() as (tx, operations):
-                deleted += tx.delete_messages(scope.team_id, chunk, now)
-                operations.append({"op": "delete", "team_id": scope.team_id, "ids": chunk, "at": now})
+            delete = partial(self._delete_messages, scope, chunk)
+            deleted += self._journal.change(delete)
         return deleted
 
     # --- reading -------------------------------------------------------------------------------------------
@@ -343,6 +350,27 @@ class Memories:
         if row is None or not self._allowed(asker, operation, row):
             raise NotFound(f"no message {message_id!r:.60} for this asker")
         return row
+
+
+def _stands(row: MemoryRow) -> Callable[[Reader], bool]:
+    """Whether a version is stored: settles a commit whose outcome was left open."""
+    return lambda reader: _all_stand(reader, [row])
+
+
+def _all_stand(reader: Reader, rows: Sequence[MemoryRow]) -> bool:
+    return all(
+        any(
+            (held.version, held.checksum, held.recorded_at) == (row.version, row.checksum, row.recorded_at)
+            for held in reader.memory_history(row.team_id, row.id)
+        )
+        for row in rows
+    )
+
+
+def _deleted(scope: Scope, ids: Sequence[str]) -> Callable[[Reader], bool]:
+    return lambda reader: all(
+        held.state == "deleted" for one in ids for held in reader.memory_history(scope.team_id, one)
+    )
 
 
 def _holding_from(row: MemoryRow, old: MemoryRow, now: int, begin: int | None, end: int | None) -> MemoryRow:

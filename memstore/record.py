@@ -1,42 +1,32 @@
 """Recording messages: the hot path. No model call, no network (SPEC W1)."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from memstore.canonical import canonical_json, check_encodable, checksum, ordered_json
 from memstore.clock import Clock
-from memstore.errors import InvalidInput, NotPermitted
+from memstore.errors import FallbackError, InvalidInput, MemstoreError, NotPermitted, StoreError
 from memstore.fallback import Operation
 from memstore.ids import new_id
-from memstore.journal import Journal, insert_rows, message_operation, session_operation
+from memstore.journal import CANNOT_WRITE, Journal, JournalCall
+from memstore.operations import pending_operation, pending_rows, session_of
+from memstore.placing import OfSession, Plan, Standing, place, plan, standing
 from memstore.session_key import SessionKey, parse_session_key
-from memstore.sessions import DEFAULT_TITLE, spoken
-from memstore.storage.base import MessageRow, SessionRow, Writer
+from memstore.sessions import spoken
+from memstore.storage.base import MessageRow, Reader, Storage, Writer
 from memstore.text import IndexTokens, searchable_text, without_empty_text
 from memstore.times import parse_instant, to_micros
 from memstore.tokenizers import Tokenizers
-from memstore.types import MAX_ID_LENGTH, ROLES, TRUST, Message, Receipt, Scope, SourceKind
+from memstore.types import MAX_ID_LENGTH, ROLES, TRUST, Message, Receipt, Scope, SourceKind, Stored
+
+logger = logging.getLogger("memstore")
 
 _SOURCE_OF_ROLE: Mapping[str, SourceKind] = {
     "user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "developer": "system",
 }  # fmt: skip
-
-
-SYSTEM_ROLES = ("system", "developer")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A checked message that has no place in its session yet."""
-
-    row: MessageRow
-    client_id: str | None
-
-    @property
-    def checksum(self) -> str:
-        return self.row.checksum
 
 
 def draft(
@@ -46,7 +36,7 @@ def draft(
     clock: Clock,
     zone: ZoneInfo,
     source_kind: SourceKind | None = None,
-) -> Draft:
+) -> MessageRow:
     """Check a message and bring it into the form that is kept.
 
     :raises InvalidInput: naming what was wrong; nothing is stored then.
@@ -76,7 +66,7 @@ def draft(
         raise InvalidInput(f"source_kind {source_kind!r:.60} is none of {', '.join(TRUST)}")
     text = searchable_text(content)
     source = source_kind or _SOURCE_OF_ROLE[message.role]
-    row = MessageRow(
+    return MessageRow(
         id=new_id(now),
         client_id=message.id,
         team_id=scope.team_id,
@@ -102,7 +92,6 @@ def draft(
         zone=spoken_zone,
         checksum=checksum(message.role, message.name, content, tool_calls, message.tool_call_id),
     )
-    return Draft(row, message.id)
 
 
 def _check_optional_text(name: str, value: object) -> None:
@@ -139,70 +128,34 @@ def _checked_content(content: object) -> str | list[dict[str, Any]] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A message of the session's current branch, as alignment sees it."""
+class Prepared:
+    """A checked record call that waits for a transaction. ``cut`` holds the words of its messages by id, as far as
+    they were cut beforehand."""
 
-    pos: int
-    checksum: str
-    client_id: str | None
-    id: str
-    role: str
+    scope: Scope
+    session: str
+    rows: list[MessageRow]
+    transcript: bool
+    cut: dict[str, IndexTokens]
 
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How a client's history lies on ours: ``start`` is where it begins in ours, ``matched`` how many agree,
-    and ``fork_at`` the index in ours of the first message that it contradicts, None without contradiction."""
-
-    start: int
-    matched: int
-    fork_at: int | None
-
-
-def align(ours: Sequence[Held], theirs: Sequence[Draft]) -> Alignment:
-    """Lay a client's whole history on the current branch.
-
-    In this order: it holds all of ours and goes on; it is a part of ours; the client cut its beginning, and the
-    longest end of ours begins it; it agrees for a while and then contradicts ours, which is a fork. Nothing in
-    common: all of it is new.
-    """
-
-    def same(index: int, other: int) -> bool:
-        held, drafted = ours[index], theirs[other]
-        if held.client_id is not None and drafted.client_id is not None:
-            return held.client_id == drafted.client_id
-        return held.checksum == drafted.checksum
-
-    def run(start: int) -> int:
-        length = 0
-        while start + length < len(ours) and length < len(theirs) and same(start + length, length):
-            length += 1
-        return length
-
-    runs = [(run(start), start) for start in range(len(ours)) if theirs and same(start, 0)]
-    if not runs:
-        return Alignment(len(ours), 0, None)
-    reaching_an_end = [
-        (length, start) for length, start in runs if start + length == len(ours) or length == len(theirs)
-    ]
-    if reaching_an_end:
-        whole = [pair for pair in reaching_an_end if pair[1] == 0]
-        length, start = whole[0] if whole else max(reaching_an_end)
-        return Alignment(start, length, None)
-    length, start = max(runs)
-    return Alignment(start, length, start + length)
+    @property
+    def of_session(self) -> OfSession:
+        return self.scope.team_id, self.scope.user_id, self.session
 
 
 class Recorder:
-    """Places drafts in their session and writes them with their fallback lines."""
+    """Checks record calls and brings them into the database with their fallback lines, or into one of the two."""
 
-    def __init__(self, journal: Journal, tokenizers: Tokenizers, clock: Clock, zone: ZoneInfo) -> None:
+    def __init__(
+        self, storage: Storage, journal: Journal, tokenizers: Tokenizers, clock: Clock, zone: ZoneInfo
+    ) -> None:
+        self._storage = storage
         self._journal = journal
         self._tokenizers = tokenizers
         self._clock = clock
         self._zone = zone
 
-    def record(
+    def prepare(
         self,
         scope: Scope,
         messages: Sequence[Message],
@@ -210,161 +163,113 @@ class Recorder:
         *,
         transcript: bool = False,
         source_kind: SourceKind | None = None,
-    ) -> Receipt:
-        """See :meth:`memstore.store.MemoryStore.record`."""
+    ) -> Prepared:
+        """Check a call and cut its words, before any lock is taken.
+
+        :raises InvalidInput: naming what was wrong.
+        """
         key = parse_session_key(session, scope.agent_id)
         if not isinstance(messages, Iterable):
             raise InvalidInput(f"messages must be a list of Message values, not {type(messages).__name__}")
-        drafts = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
-        if not drafts:
-            return Receipt((), "both", str(key), 0)
-        cut = self._cut(drafts, scope.team_id, lazily=transcript)
-        with self._journal.writing() as (tx, operations):
-            if not tx.join(scope.team_id, scope.user_id, drafts[0].row.recorded_at).is_member:
+        rows = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
+        return Prepared(scope, str(key), rows, transcript, self._cut(rows, scope.team_id, lazily=transcript))
+
+    def record(self, calls: Sequence[Prepared]) -> list[Receipt | MemstoreError]:
+        """Several calls in one transaction; each ends with a receipt or an error of its own."""
+        asked = [call for call in calls if call.rows]
+        made = iter(self._journal.write([self._work(call) for call in asked]) if asked else [])
+        return [
+            self._outcome(call, next(made)) if call.rows else Receipt((), "both", call.session, 0)
+            for call in calls
+        ]
+
+    def _outcome(self, call: Prepared, made: JournalCall[Plan]) -> Receipt | MemstoreError:
+        if made.error is None:
+            return _receipt(call, made.value, made.stored)  # type: ignore[arg-type] # it has a value then
+        if not isinstance(made.error, CANNOT_WRITE):
+            if isinstance(made.error, MemstoreError):
+                return made.error
+            raise made.error
+        try:
+            return self._accept(call, made.error)
+        except MemstoreError as error:
+            return error
+
+    def _work(self, call: Prepared) -> Callable[[Writer, list[Operation]], Plan]:
+        def work(tx: Writer, operations: list[Operation]) -> Plan:
+            scope = call.scope
+            if not tx.join(scope.team_id, scope.user_id, call.rows[0].recorded_at).is_member:
                 raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
             tokenizer = self._tokenizers.of(tx, scope.team_id)
-            tokens = lambda row: tokenizer.renewed(cut.get(row.id), spoken(row))  # noqa: E731
-            return _Placing(tx, operations, scope, str(key), drafts, tokens).place(transcript=transcript)
+            planned, told = place(
+                tx,
+                call.of_session,
+                call.rows,
+                lambda row: tokenizer.renewed(call.cut.get(row.id), spoken(row)),
+                transcript=call.transcript,
+            )
+            operations += told
+            return planned
 
-    def _cut(self, drafts: Sequence[Draft], team_id: str, *, lazily: bool) -> dict[str, IndexTokens]:
+        return work
+
+    def _accept(self, call: Prepared, error: StoreError) -> Receipt:
+        """Keep a call in the fallback that the database could not take.
+
+        :raises StoreError: when the fallback could not take it either; then nothing of it is stored.
+        """
+        planned = self._planned_ahead(call)
+        rows = call.rows if call.transcript else planned.new
+        if planned.new or planned.restored or planned.fork_at is not None:
+            at = to_micros(self._clock.now())
+            pending = pending_operation(new_id(self._clock.now()), rows, at, transcript=call.transcript)
+            try:
+                self._journal.accept(pending)
+            except FallbackError as second:
+                raise type(error)(f"{error}. The message was not stored: {second}") from error
+            logger.warning("%s; %d messages wait in the fallback", error, len(planned.new))
+        return _receipt(call, planned, "fallback")
+
+    def _planned_ahead(self, call: Prepared) -> Plan:
+        """What the call will come to once it is taken up, behind those that wait already. A database that cannot be
+        read has no say in it.
+
+        :raises NotPermitted: when the asker is no member.
+        """
+        try:
+            with self._storage.read() as reader:
+                if not self._may_write(reader, call.scope):
+                    scope = call.scope
+                    raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
+                held = standing(reader, call.of_session, call.rows, transcript=call.transcript)
+                waiting = list(self._journal.unsettled(reader))
+        except StoreError:
+            held, waiting = Standing(), list(self._journal.unsettled(None))
+        for pending in waiting:
+            if session_of(pending) == call.of_session:
+                before = plan(held, pending_rows(pending), transcript=bool(pending["transcript"]))
+                held = held.after(before)
+        return plan(held, call.rows, transcript=call.transcript)
+
+    @staticmethod
+    def _may_write(reader: Reader, scope: Scope) -> bool:
+        """A team that is not there yet is made by its first writer."""
+        known = scope.team_id in reader.team_ids()
+        return not known or reader.membership(scope.team_id, scope.user_id).is_member
+
+    def _cut(self, rows: Sequence[MessageRow], team_id: str, *, lazily: bool) -> dict[str, IndexTokens]:
         """Cut words before the write lock is taken. Of a transcript most is known already: only the dictionary
         is loaded beforehand, and what turns out to be new is cut when it is placed."""
         cut: dict[str, IndexTokens] = {}
         tokenizer = self._tokenizers.likely(team_id)
-        for drafted in drafts:
-            said = spoken(drafted.row)
+        for row in rows:
+            said = spoken(row)
             if not lazily:
-                cut[drafted.row.id] = tokenizer.index(said)
+                cut[row.id] = tokenizer.index(said)
             elif tokenizer.warm_up(said.text):
                 break
         return cut
 
 
-class _Placing:
-    """One record call inside its transaction."""
-
-    def __init__(
-        self,
-        tx: Writer,
-        operations: list[Operation],
-        scope: Scope,
-        session: str,
-        drafts: Sequence[Draft],
-        tokens: Callable[[MessageRow], IndexTokens],
-    ) -> None:
-        self._tokens = tokens
-        self._tx = tx
-        self._operations = operations
-        self._of = (scope.team_id, scope.user_id, session)
-        self._drafts = drafts
-        self._session: SessionRow | None = tx.session(*self._of)
-        self._conflicts: list[str] = []
-
-    def place(self, *, transcript: bool) -> Receipt:
-        wanted = [d.client_id for d in self._drafts if d.client_id is not None]
-        known = self._tx.known_client_ids(*self._of, wanted) if wanted else {}
-        ids: list[str | None] = [None] * len(self._drafts)
-        if transcript:
-            self._align(ids, known)
-        rows: list[MessageRow] = []
-        restored: list[str] = []
-        for index, drafted in enumerate(self._drafts):
-            if ids[index] is not None:
-                continue
-            held = known.get(drafted.client_id) if drafted.client_id is not None else None
-            if held is not None:
-                ids[index] = held[0]
-                restored.append(held[0])
-                self._note_conflict(drafted, held[1])
-                continue
-            rows.append(drafted.row)
-            ids[index] = drafted.row.id
-            if drafted.client_id is not None:  # the same client id twice in one call is one message
-                known[drafted.client_id] = (drafted.row.id, drafted.row.checksum)
-        if transcript and restored:
-            self._restore(restored)
-        self._insert(rows)
-        return Receipt(
-            tuple(i for i in ids if i is not None),
-            "both",
-            self._of[2],
-            len(rows),
-            tuple(dict.fromkeys(self._conflicts)),
-        )
-
-    def _note_conflict(self, drafted: Draft, held_checksum: str) -> None:
-        if drafted.client_id is not None and drafted.checksum != held_checksum:
-            self._conflicts.append(drafted.client_id)
-
-    def _align(self, ids: list[str | None], known: Mapping[str, tuple[str, str]]) -> None:
-        """Fill in the ids of what is held already, and fork where the list contradicts ours.
-
-        Turns are laid on turns. System messages stand apart: clients put a prompt in front of a cut history, and
-        another one each day. One that the branch holds in these words is known wherever it stands.
-        """
-        branch = [Held(*row) for row in self._tx.branch(*self._of)]
-        prompts = {held.checksum: held.id for held in branch if held.role in SYSTEM_ROLES}
-        ours = [held for held in branch if held.role not in SYSTEM_ROLES]
-        theirs = [i for i, drafted in enumerate(self._drafts) if drafted.row.role not in SYSTEM_ROLES]
-        alignment = align(ours, [self._drafts[i] for i in theirs])
-        for held, index in zip(ours[alignment.start :], theirs[: alignment.matched], strict=False):
-            ids[index] = held.id
-            if self._drafts[index].client_id in known:
-                self._note_conflict(self._drafts[index], held.checksum)
-        for index, drafted in enumerate(self._drafts):
-            if drafted.row.role in SYSTEM_ROLES and drafted.client_id is None:
-                ids[index] = prompts.get(drafted.checksum)
-        if alignment.fork_at is not None:
-            self._fork(ours[alignment.fork_at].pos, branch[-1].pos)
-
-    def _fork(self, from_pos: int, to_pos: int) -> None:
-        assert self._session is not None  # noqa: S101 - only what is there can be contradicted
-        fork = self._session.last_fork + 1
-        self._tx.fork_session(*self._of, fork, from_pos, to_pos)
-        self._session = replace(self._session, last_fork=fork)
-        self._log_live("fork", fork=fork, from_pos=from_pos, to_pos=to_pos)
-
-    def _restore(self, ids: list[str]) -> None:
-        self._tx.restore_messages(*self._of, ids)
-        self._log_live("restore", ids=ids)
-
-    def _log_live(self, change: str, **values: Any) -> None:
-        team_id, user_id, session = self._of
-        self._operations.append(
-            {
-                "op": "live",
-                "change": change,
-                "team_id": team_id,
-                "user_id": user_id,
-                "session": session,
-                **values,
-            }
-        )
-
-    def _insert(self, rows: list[MessageRow]) -> None:
-        if not rows:
-            return
-        revived = self._session is not None and self._session.hidden
-        if self._session is not None and revived:  # a deleted session is not brought back: it begins anew
-            self._session = replace(
-                self._session,
-                title=DEFAULT_TITLE,
-                titled_by="default",
-                pinned=0,
-                created_at=rows[0].created_at,
-            )
-        last_pos = self._session.last_pos if self._session else 0
-        first_arrival = self._tx.next_arrivals(self._of[0], self._of[1], len(rows))
-        rows = [
-            replace(row, pos=last_pos + i, arrival=first_arrival + i - 1) for i, row in enumerate(rows, 1)
-        ]
-        self._session = insert_rows(self._tx, self._tokens, self._session, rows)
-        self._operations.extend(message_operation(row) for row in rows)
-        if revived:
-            self._operations.append({**session_operation(self._session), "hidden": 0})
-        self._tx.enqueue(
-            "index",
-            f"index:{self._of[0]}:{self._of[1]}",
-            {"team_id": self._of[0], "user_id": self._of[1]},
-            rows[0].recorded_at,
-        )
+def _receipt(call: Prepared, planned: Plan, stored: Stored) -> Receipt:
+    return Receipt(tuple(planned.ids), stored, call.session, len(planned.new), tuple(planned.conflicts))

@@ -4,31 +4,39 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from memstore.adoption import LAST_NUMBER
 from memstore.clock import SystemClock
+from memstore.collecting import Collected, collect, files_of
 from memstore.config import Settings, machine_zone_name
 from memstore.errors import StoreBusy, StoreExists, StoreMissing
-from memstore.fallback import Fallback, Operation, day_files, folder_of, read_lines
+from memstore.fallback import Fallback, Operation, day_files, folder_of
 from memstore.ids import new_id
-from memstore.journal import LAST_NUMBER, apply_operation, insert_rows, message_row
-from memstore.sessions import spoken
+from memstore.journal import Journal
+from memstore.operations import apply_operation, message_row
+from memstore.sessions import after_messages, new_session, spoken
 from memstore.storage.base import MessageRow, Storage, Writer
 from memstore.storage.sqlite import SqliteStorage
-from memstore.text import variant_table
+from memstore.storage.sqlite.staging import Event, Owner, Staging
+from memstore.text import IndexTokens, variant_table
 from memstore.times import zone
 from memstore.tokenizers import FOLD_VARIANTS, Tokenizers
-from memstore.types import Progress, RecoverReport, SkippedLine
+from memstore.types import Progress, RecoverReport
 
 logger = logging.getLogger("memstore")
 
-BATCH_ROWS = 500
+STEP_ROWS = 500
+BATCH_ROWS = 2_000
+BATCH_BYTES = 8 * 1024 * 1024
+"""What one transaction takes, about: what is held in memory at a time."""
+PENDING_AT_ONCE = 100
 
 
 def recover(
@@ -36,8 +44,9 @@ def recover(
 ) -> RecoverReport:
     """See :meth:`memstore.store.MemoryStore.recover`."""
     _check_target(source, target)
-    with sole_recovery(folder_of(source)):
-        found = collect(folder_of(source))
+    folder = folder_of(source)
+    with sole_recovery(folder), Staging() as staging, files_of(folder) as files:
+        found = collect(staging, files)
         messages, sessions = _rebuilt(source, target, found, settings, progress)
     return RecoverReport(
         path=str(target),
@@ -46,12 +55,13 @@ def recover(
         messages=messages,
         sessions=sessions,
         duplicates=found.duplicates,
-        skipped=tuple(found.skipped),
+        skipped=found.skipped.listed,
+        skipped_lines=found.skipped.count,
     )
 
 
 def _rebuilt(
-    source: Path, target: Path, found: "Collected", settings: Settings, progress: Progress | None
+    source: Path, target: Path, found: Collected, settings: Settings, progress: Progress | None
 ) -> tuple[int, int]:
     """Build beside the target, and give it the target's name when it is complete."""
     known = found.header or {}
@@ -67,10 +77,17 @@ def _rebuilt(
     try:
         storage = SqliteStorage(building, busy_timeout_s=settings.busy_timeout_s, durability="process")
         try:
-            counted = fill_from(storage, Tokenizers(zone=zone(zone_name)), found, progress)
+            tokenizers = Tokenizers(zone=zone(zone_name))
+            messages = fill_from(storage, tokenizers, found, progress)
             copy_fallback(source, target)
             with storage.write() as tx:
-                marks(tx, Fallback(target, zone(zone_name), durable=True))
+                for day, size in found.sizes.items():
+                    tx.set_fallback_mark(day, size)
+            first_line = header(store_id, zone(zone_name), fold_variants=bool(settings.fold_variants))
+            fallback = Fallback(target, zone(zone_name), durable=True, header=first_line)
+            messages += settle(storage, fallback, tokenizers, found.pending())
+            with storage.read() as reader:
+                sessions = sum(1 for _ in reader.dump_sessions())
         finally:
             storage.close()
         set_log_aside(target)
@@ -78,7 +95,7 @@ def _rebuilt(
     finally:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
-    return counted
+    return messages, sessions
 
 
 def new_meta(store_id: str, zone_name: str, settings: Settings) -> dict[str, str]:
@@ -92,151 +109,125 @@ def new_meta(store_id: str, zone_name: str, settings: Settings) -> dict[str, str
     return {"store_id": store_id, "timezone": zone_name, FOLD_VARIANTS: folds}
 
 
-@dataclass(slots=True)
-class Collected:
-    """The day files of a fallback, read and sorted out. ``order`` says when each message was written."""
-
-    header: Operation | None = None
-    folds: bool = False
-    messages: dict[tuple[str, str], MessageRow] = field(default_factory=dict)
-    placed: dict[tuple[str, str], Operation] = field(default_factory=dict)
-    order: dict[tuple[str, str], "Order"] = field(default_factory=dict)
-    others: dict["Order", Operation] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    lines: int = 0
-    last_number: int = 0
-    duplicates: int = 0
-    skipped: list[SkippedLine] = field(default_factory=list)
-
-
-Order = tuple[int, int]
-"""A line's number, and for lines without one the place where it was read."""
-
-
-def collect(folder: Path) -> Collected:
-    """Read every line; the first copy of a message counts, a ``placed`` line says where it went later."""
-    found = Collected()
-    for path in day_files(folder):
-        found.sizes[path.stem] = path.stat().st_size
-        for line in read_lines(path):
-            found.lines += 1
-            if line.operation is None:
-                found.skipped.append(SkippedLine(str(path), line.number, line.fault or "unreadable"))
-            else:
-                _sort_out(found, line.operation)
-    return found
-
-
-def _sort_out(found: Collected, operation: Operation) -> None:
-    number = operation.get("n", 0)
-    order = (number, 0 if number else found.lines)
-    found.last_number = max(found.last_number, number)
-    match operation["op"]:
-        case "store":
-            found.header = found.header or operation
-            found.folds = bool(operation.get(FOLD_VARIANTS))  # the last day's holds
-        case "message":
-            row = message_row(operation)
-            if (row.team_id, row.id) in found.messages:
-                found.duplicates += 1
-            else:
-                found.messages[row.team_id, row.id] = row
-                found.order[row.team_id, row.id] = (
-                    order  # lines are adopted in their order, so it stays theirs
-                )
-        case "placed":
-            key = operation["team_id"], operation["id"]
-            if key not in found.placed or found.placed[key].get("n", 0) <= number:
-                found.placed[key] = operation
-        case _:
-            if found.others.get(order, operation) != operation:  # no copy: a number was given out twice
-                order = (number, found.lines)
-            found.others[order] = operation
-
-
-def placed_rows(found: Collected) -> list[MessageRow]:
-    """All messages with the positions they hold, in the order in which they were written.
-
-    Where two lines claim one position the later keeps it; the other goes to the end of its session, as a message
-    that no transaction ever placed.
-    """
-    rows = []
-    for key in sorted(found.messages, key=found.order.__getitem__):
-        row, placed = found.messages[key], found.placed.get(key)
-        rows.append(replace(row, pos=placed["pos"], arrival=placed["arrival"]) if placed else row)
-    claims = {(row.team_id, row.user_id, row.session, row.pos): row.id for row in rows}
-    arrivals = {(row.team_id, row.user_id, row.arrival): row.id for row in rows}
-    client_ids = {
-        (row.team_id, row.user_id, row.session, row.client_id): row.id
-        for row in rows
-        if row.client_id is not None
-    }
-    last_pos: dict[tuple[str, str, str], int] = {}
-    last_arrival: dict[tuple[str, str], int] = {}
-    kept: dict[str, MessageRow] = {}
-    displaced = []
-    for row in rows:
-        session, owner = (row.team_id, row.user_id, row.session), (row.team_id, row.user_id)
-        if row.client_id is not None and client_ids[*session, row.client_id] != row.id:
-            continue  # never committed, and sent again by the client under the same id
-        kept[row.id] = row
-        if claims[*session, row.pos] == row.id and arrivals[*owner, row.arrival] == row.id:
-            last_pos[session] = max(last_pos.get(session, 0), row.pos)
-            last_arrival[owner] = max(last_arrival.get(owner, 0), row.arrival)
-        else:
-            displaced.append(row)
-    for row in displaced:
-        session, owner = (row.team_id, row.user_id, row.session), (row.team_id, row.user_id)
-        last_pos[session] = last_pos.get(session, 0) + 1
-        last_arrival[owner] = last_arrival.get(owner, 0) + 1
-        kept[row.id] = replace(row, pos=last_pos[session], arrival=last_arrival[owner])
-    return list(kept.values())
-
-
 def fill_from(
     storage: Storage, tokenizers: Tokenizers, found: Collected, progress: Progress | None = None
-) -> tuple[int, int]:
-    """Replay collected messages and changes in an empty store; returns (messages, sessions)."""
-    rows = placed_rows(found)
-    events: list[tuple[Order, MessageRow | Operation]] = [
-        *((found.order[row.team_id, row.id], row) for row in rows),
-        *found.others.items(),
-    ]
-    events.sort(key=lambda event: event[0])
+) -> int:
+    """Replay what was collected in an empty store; returns how many messages that were."""
+    owners, total = found.staging.owners(), found.staging.count()
+    with storage.write() as tx:
+        for owner in owners:
+            tx.join(owner.team_id, owner.user_id, owner.since)
     done = 0
-    for start in range(0, len(events), BATCH_ROWS):
-        batch = [what for _, what in events[start : start + BATCH_ROWS]]
+    for batch in _batches(found, owners):
         with storage.write(covered=True) as tx:
-            for session, group in groupby(batch, key=_session_of):
-                part: list[Any] = list(group)
-                if session is None:
-                    for operation in part:
-                        apply_operation(tx, operation)
-                else:
-                    _replay(tx, tokenizers, part)
-                    done += len(part)
+            for step in batch:
+                step.carry_out(tx, tokenizers)
+                done += len(step.rows)
         if progress is not None:
-            progress(done, len(rows))
+            progress(done, total)
     with storage.write() as tx:
         tx.set_meta(LAST_NUMBER, str(found.last_number))
-        for team_id, user_id in {(row.team_id, row.user_id) for row in rows}:
-            tx.enqueue("index", f"index:{team_id}:{user_id}", {"team_id": team_id, "user_id": user_id}, 0)
-    with storage.read() as reader:
-        return len(rows), sum(1 for _ in reader.dump_sessions())
+        for owner in owners:
+            payload = {"team_id": owner.team_id, "user_id": owner.user_id}
+            tx.enqueue("index", f"index:{owner.team_id}:{owner.user_id}", payload, 0)
+    return total
 
 
-def _session_of(what: MessageRow | Operation) -> tuple[str, str, str] | None:
-    return (what.team_id, what.user_id, what.session) if isinstance(what, MessageRow) else None
+@dataclass(slots=True)
+class _Step:
+    """Messages of one owner that came one after another, then what changed them. ``deleted``: those of the rows that a
+    later step deletes; no words are cut for them."""
+
+    owner: Owner
+    rows: list[MessageRow] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    changes: list[Operation] = field(default_factory=list)
+    bytes: int = 0
+
+    def carry_out(self, tx: Writer, tokenizers: Tokenizers) -> None:
+        if self.rows:
+            tokenizer = tokenizers.of(tx, self.owner.team_id)
+            tx.insert_messages(
+                [
+                    (row, _NO_TOKENS if row.id in self.deleted else tokenizer.index(spoken(row)))
+                    for row in self.rows
+                ]
+            )
+            self._carry_sessions_forward(tx)
+            last = max(row.arrival for row in self.rows)
+            tx.use_arrival(self.owner.team_id, self.owner.user_id, last)
+        for operation in self.changes:
+            apply_operation(tx, operation)
+
+    def _carry_sessions_forward(self, tx: Writer) -> None:
+        by_session: dict[str, list[MessageRow]] = {}
+        for row in self.rows:
+            by_session.setdefault(row.session, []).append(row)
+        for session, rows in by_session.items():
+            held = tx.session(self.owner.team_id, self.owner.user_id, session)
+            tx.put_session(after_messages(held or new_session(rows[0]), rows))
 
 
-def _replay(tx: Writer, tokenizers: Tokenizers, rows: list[Any]) -> None:
-    """Messages of one session that came one after another."""
-    team_id, user_id = rows[0].team_id, rows[0].user_id
-    tx.join(team_id, user_id, rows[0].recorded_at)
-    session = tx.session(team_id, user_id, rows[0].session)
-    tokenizer = tokenizers.of(tx, team_id)
-    insert_rows(tx, lambda row: tokenizer.index(spoken(row)), session, rows)
-    tx.use_arrival(team_id, user_id, max(row.arrival for row in rows))
+_NO_TOKENS = IndexTokens("", "")
+
+
+def _batches(found: Collected, owners: Sequence[Owner]) -> Iterator[list[_Step]]:
+    """Steps in transactions of bounded size, one owner after the other: an owner's rows lie together in every table, and
+    in no order of their own to another's."""
+    batch: list[_Step] = []
+    rows = size = 0
+    for step in (step for owner in owners for step in _steps(found, owner)):
+        batch.append(step)
+        rows, size = rows + len(step.rows) + len(step.changes), size + step.bytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, rows, size = [], 0, 0
+    if batch:
+        yield batch
+
+
+def _steps(found: Collected, owner: Owner) -> Iterator[_Step]:
+    step = _Step(owner)
+    for event in found.staging.events(owner):
+        if event.kind == "message":
+            if step.changes or len(step.rows) >= STEP_ROWS or step.bytes >= BATCH_BYTES:
+                yield step
+                step = _Step(owner)
+            row = message_row(found.operation(event))
+            step.rows.append(replace(row, pos=event.pos, arrival=event.arrival))
+            step.bytes += event.length
+            if not event.kept:
+                step.deleted.add(row.id)
+        elif event.kind == "change":
+            step.changes.append(found.operation(event))
+        else:
+            _add_deletion(step, event)
+    yield step
+
+
+def _add_deletion(step: _Step, event: Event) -> None:
+    """Deletions of one line, or of lines that follow each other in the same instant, are one."""
+    last = step.changes[-1] if step.changes else None
+    if last is not None and last["op"] == "delete" and last["at"] == event.deleted_at:
+        last["ids"].append(event.id)
+        return
+    delete: Operation = {
+        "op": "delete",
+        "team_id": step.owner.team_id,
+        "ids": [event.id],
+        "at": event.deleted_at,
+    }
+    step.changes.append(delete)
+
+
+def settle(storage: Storage, fallback: Fallback, tokenizers: Tokenizers, pending: Iterator[Operation]) -> int:
+    """Take up the calls that waited in the fallback when the database was lost; returns how many messages they
+    brought. They come last, as they would have at the next write."""
+    journal = Journal(storage, fallback, tokenizers, SystemClock())
+    settled = 0
+    while calls := list(islice(pending, PENDING_AT_ONCE)):
+        settled += journal.settle(calls)
+    return settled
 
 
 def _check_target(source: Path, target: Path) -> None:
@@ -302,9 +293,3 @@ def header(store_id: str, zone: ZoneInfo, *, fold_variants: bool) -> Operation:
     """The first line of a day file."""
     values: dict[str, Any] = {"op": "store", "store_id": store_id, "timezone": zone.key}
     return values | ({FOLD_VARIANTS: True} if fold_variants else {})
-
-
-def marks(tx: Writer, fallback: Fallback) -> None:
-    """Note that the database contains every day file whole."""
-    for day in fallback.days():
-        tx.set_fallback_mark(day, fallback.size(day))

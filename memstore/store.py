@@ -1,18 +1,20 @@
 """The facade: :class:`MemoryStore` puts the parts together and is what callers hold."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import wraps
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 from memstore import doctor as checks
-from memstore import generations
+from memstore import generations, space
 from memstore.asking import check_scope, principal, row_filter
+from memstore.backup import Backups, missing_but_not_lost
+from memstore.buffer import Buffer
 from memstore.canonical import check_encodable
 from memstore.changes import changes_between
 from memstore.clock import Clock, SystemClock
@@ -23,37 +25,48 @@ from memstore.errors import (
     ConfigError,
     FallbackError,
     InvalidInput,
+    MemstoreError,
     NotFound,
     StoreBusy,
+    StoreError,
     StoreExists,
     StoreFull,
     StoreMissing,
     StoreReadOnly,
 )
-from memstore.fallback import Fallback, Operation, folder_of, holds_lines
+from memstore.fallback import Fallback, Operation
+from memstore.file_system import check_local, kind_of
 from memstore.files import SYSTEM_FILES, Files
 from memstore.ids import new_id
 from memstore.index import Indexer
-from memstore.journal import Journal, session_operation
+from memstore.journal import Journal
 from memstore.memories import Memories
+from memstore.operations import live_operation, session_operation
 from memstore.rebuild import rebuild_text_indexes
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.recovery import header, new_meta, recover
+from memstore.reserve import Reserve, with_room
+from memstore.restore import restore
+from memstore.retention import Retention
 from memstore.session_key import parse_session_key
-from memstore.storage.migrate import newest_version
+from memstore.storage.base import SessionRow, Writer
 from memstore.storage.sqlite import SqliteStorage
-from memstore.storage.sqlite.checks import check_file, counts
-from memstore.storage.sqlite.connection import StatementHook, scalar
-from memstore.storage.sqlite.reader import SqliteReader
+from memstore.storage.sqlite.checks import examine
+from memstore.storage.sqlite.connection import StatementHook
+from memstore.storage.sqlite.mending import mend
 from memstore.text import variant_table
 from memstore.times import parse_instant, to_micros, zone
 from memstore.tokenizers import Tokenizers
 from memstore.types import (
+    BackupRecord,
+    BackupReport,
     Change,
+    Checkpoint,
     DictionaryReport,
     DictionaryWord,
     DoctorReport,
+    FallbackDay,
     GenerationRecord,
     IndexReport,
     Kind,
@@ -61,15 +74,18 @@ from memstore.types import (
     Message,
     Page,
     Progress,
+    PruneReport,
     Recall,
     RecallTrace,
     Receipt,
     RecoverReport,
     Replay,
+    RestoreReport,
     Role,
     Scope,
     SessionRecord,
     SourceKind,
+    SpaceReport,
     StoredMessage,
     Visibility,
     WhyNot,
@@ -96,7 +112,7 @@ class MemoryStore:
     :param settings: see :class:`Settings`.
     :param vfs: name of the SQLite file layer that the database goes through, and ``files`` what the fallback is
         written by: for tests that let them fail, see :mod:`memstore.testing`.
-    :raises StoreMissing: when the file is missing while its fallback holds messages.
+    :raises StoreMissing: when the file is missing while its fallback holds messages, or backups of it are there.
     :raises StoreUnsound: when the file is no sound memstore database; it is left untouched.
     :raises StoreTooNew: when it was written by a newer memstore; it is left untouched.
     """
@@ -117,18 +133,20 @@ class MemoryStore:
         self._embedder = resolve(embedder)
         self.path = _checked_path(path)
         self._tokenizers = Tokenizers()
+        self._buffers: WeakSet[Buffer] = WeakSet()
         self._vfs, self._files = vfs, files or SYSTEM_FILES
+        self._reserve = Reserve(self.path, self.settings.reserve_bytes)
+        check_local(self.path, kind_of(self.path), forced=self.settings.network_file_system)
         if not self.path.exists():
-            if holds_lines(self.path):
-                raise StoreMissing(
-                    f"{self.path} is missing, but {folder_of(self.path)} holds messages of it. "
-                    f"To rebuild it run: memstore recover --db {self.path}"
-                )
+            found = missing_but_not_lost(self.path)
+            if found is not None:
+                raise StoreMissing(found)
             self._create(self.path)
         self._storage = SqliteStorage(
             self.path,
             busy_timeout_s=self.settings.busy_timeout_s,
             durability=self.settings.durability,
+            idle_checkpoint_s=self.settings.idle_checkpoint_s,
             hook=statement_hook,
             vfs=vfs,
         )
@@ -138,6 +156,7 @@ class MemoryStore:
         except BaseException:
             self._storage.close()
             raise
+        self._reserve.make()
 
     def _reconcile(self) -> int:
         """Adopt what the fallback holds and the database does not; returns how many messages. Where nothing can be
@@ -153,7 +172,7 @@ class MemoryStore:
         zone(zone_name)
         try:
             meta = new_meta(new_id(self._clock.now()), zone_name, self.settings)
-            SqliteStorage.create(path, meta, vfs=self._vfs)
+            SqliteStorage.create(path, meta, vfs=self._vfs, files=self._files)
         except StoreExists:
             return  # another process was faster, and its store serves as well
 
@@ -167,7 +186,7 @@ class MemoryStore:
         )
         self._tokenizers.zone = self.timezone
         self._journal = Journal(self._storage, self._fallback, self._tokenizers, self._clock)
-        self._recorder = Recorder(self._journal, self._tokenizers, self._clock, self.timezone)
+        self._recorder = Recorder(self._storage, self._journal, self._tokenizers, self._clock, self.timezone)
         self._memories = Memories(self._storage, self._journal, self._tokenizers, self._clock, self._instant)
         self._dictionaries = Dictionaries(self._storage, self._tokenizers, self._clock)
         self._embedding = QueryEmbedding(self._embedder) if self._embedder is not None else None
@@ -175,6 +194,8 @@ class MemoryStore:
             self._storage, self._tokenizers, self._embedding, self.settings, self._clock, self._instant
         )
         self._traces = Traces(self._storage, self._recaller)
+        self._backups = Backups(self._storage, self.path, store_id, self._clock, self._vfs, self._files)
+        self._retention = Retention(self._storage, self._fallback, self._clock, self.timezone, self._files)
 
     def _identity(self) -> tuple[str, str]:
         """The store's id and zone, which were fixed when it was made.
@@ -229,20 +250,40 @@ class MemoryStore:
         transcript: bool = False,
         source_kind: SourceKind | None = None,
     ) -> Receipt:
-        """Keep conversation messages. No model is called; everything is stored when this returns, or nothing.
+        """Keep conversation messages. No model is called. All messages of a call are kept when this returns, or none.
 
         A message with a client id is stored once per session; the first content is kept. One without an id is
         new, unless ``transcript`` says that the list is the client's whole history: then it is laid on what the
         session holds, only its end is new, and a contradiction starts a branch.
 
+        ``Receipt.stored`` says where they are: normally in ``both``, the database and the daily fallback. When the
+        database takes no write (locked past the timeout, disk full, damage met) they are kept in the ``fallback`` and
+        come into the database before the next write that succeeds, in this process or another; reads do not see them
+        until then. When the fallback takes no line they are kept in the ``database``, which appends them there later.
+
         :param session: ``agent:channel:chat_id``, or a bare chat id.
         :raises InvalidInput: naming what was wrong; nothing is stored then.
+        :raises StoreError: when neither of the two could be written; nothing is stored then.
         """
         if isinstance(messages, Message):
             messages = [messages]
-        return self._recorder.record(
+        call = self._recorder.prepare(
             check_scope(scope), messages, session, transcript=transcript, source_kind=source_kind
         )
+        outcome = self._recorder.record([call])[0]
+        if isinstance(outcome, MemstoreError):
+            raise outcome
+        return outcome
+
+    def buffered(self, messages: int = 100, seconds: float = 1.0) -> Buffer:
+        """Record in batches: one transaction, and one sync, for up to so many messages or as many as come in so long.
+
+        Use it as a context manager. Its ``record`` takes what :meth:`record` takes and returns a future of the
+        receipt at once: what was not flushed yet is not acknowledged, and is lost with the process.
+        """
+        buffer = Buffer(self._recorder, messages, seconds)
+        self._buffers.add(buffer)
+        return buffer
 
     def add(
         self,
@@ -321,12 +362,13 @@ class MemoryStore:
 
         :raises NotFound: for missing and foreign ids alike.
         """
-        self._memories.delete(check_scope(scope), id)
+        with_room(self._reserve, lambda: self._memories.delete(check_scope(scope), id))
 
     def delete_all(self, scope: Scope) -> int:
         """Delete the asker's own messages and memories; returns how many. With an agent or task in the scope its
-        rows alone: what belongs to the user across agents stays."""
-        return self._memories.delete_all(check_scope(scope))
+        rows alone: what belongs to the user across agents stays. An error half-way leaves what was deleted by then
+        deleted; call it again for the rest."""
+        return with_room(self._reserve, lambda: self._memories.delete_all(check_scope(scope)))
 
     # --- recall --------------------------------------------------------------------------------------------
 
@@ -493,7 +535,7 @@ class MemoryStore:
 
         :raises NotFound: when the asker has no such trace.
         """
-        self._traces.delete(check_scope(scope), trace_id)
+        with_room(self._reserve, lambda: self._traces.delete(check_scope(scope), trace_id))
 
     def floors(self) -> dict[str, float]:
         """The least score that a row needs in each leg, as stored for the model that the store's vectors are of."""
@@ -650,18 +692,19 @@ class MemoryStore:
 
         :raises NotFound: when the asker has no such session.
         """
-        with self._changing_session(scope, session) as change:
-            if title is not None:
-                if not isinstance(title, str) or not title.strip():
-                    raise InvalidInput("a session's title must not be empty")
-                check_encodable(title, "title")
-                change(title=title.strip(), titled_by="caller")
-            if pinned is not None:
-                if not isinstance(pinned, bool):
-                    raise InvalidInput(f"pinned must be True or False, not {pinned!r:.60}")
-                change(pinned=int(pinned))
-            if created_at is not None:
-                change(created_at=self._instant(created_at))
+        changes: dict[str, Any] = {}
+        if title is not None:
+            if not isinstance(title, str) or not title.strip():
+                raise InvalidInput("a session's title must not be empty")
+            check_encodable(title, "title")
+            changes |= {"title": title.strip(), "titled_by": "caller"}
+        if pinned is not None:
+            if not isinstance(pinned, bool):
+                raise InvalidInput(f"pinned must be True or False, not {pinned!r:.60}")
+            changes["pinned"] = int(pinned)
+        if created_at is not None:
+            changes["created_at"] = self._instant(created_at)
+        self._change_session(scope, session, changes)
 
     def clear_session(self, scope: Scope, session: str) -> None:
         """End the live window: the messages stay stored and searchable, and the session begins anew.
@@ -670,40 +713,27 @@ class MemoryStore:
         """
         key = parse_session_key(session, check_scope(scope).agent_id)
         of = (scope.team_id, scope.user_id, str(key))
-        with self._journal.writing() as (tx, operations):
-            row = tx.session(*of)
-            if row is None or row.hidden or not principal(tx, scope).is_member:
-                raise NotFound(f"no session {session!r:.60} for this asker")
+
+        def clear(tx: Writer, operations: list[Operation]) -> None:
+            row = self._own_session(tx, scope, of)
             tx.clear_session(*of, row.last_pos)
-            operations.append(
-                {
-                    "op": "live",
-                    "change": "clear",
-                    "team_id": of[0],
-                    "user_id": of[1],
-                    "session": of[2],
-                    "to_pos": row.last_pos,
-                }
-            )
+            operations.append(live_operation(of, "clear", to_pos=row.last_pos))
+
+        with_room(self._reserve, lambda: self._journal.change(clear))
 
     def delete_session(self, scope: Scope, session: str) -> None:
         """Hide a session and its messages. Memories made from them stay.
 
         :raises NotFound: when the asker has no such session.
         """
-        with self._changing_session(scope, session) as change:
-            change(hidden=1)
+        with_room(self._reserve, lambda: self._change_session(scope, session, {"hidden": 1}))
 
-    @contextmanager
-    def _changing_session(self, scope: Scope, session: str) -> Iterator[Callable[..., None]]:
+    def _change_session(self, scope: Scope, session: str, changes: dict[str, Any]) -> None:
         key = parse_session_key(session, check_scope(scope).agent_id)
         of = (scope.team_id, scope.user_id, str(key))
-        with self._journal.writing() as (tx, operations):
-            row = tx.session(*of)
-            if row is None or row.hidden or not principal(tx, scope).is_member:
-                raise NotFound(f"no session {session!r:.60} for this asker")
-            changes: dict[str, Any] = {}
-            yield changes.update
+
+        def change(tx: Writer, operations: list[Operation]) -> None:
+            row = self._own_session(tx, scope, of)
             changed = replace(row, **changes)
             if changed == row:
                 return
@@ -711,6 +741,15 @@ class MemoryStore:
                 tx.hide_session(*of, row.last_pos)
             tx.put_session(changed)
             operations.append(session_operation(changed))
+
+        self._journal.change(change)
+
+    @staticmethod
+    def _own_session(tx: Writer, scope: Scope, of: tuple[str, str, str]) -> SessionRow:
+        row = tx.session(*of)
+        if row is None or row.hidden or not principal(tx, scope).is_member:
+            raise NotFound(f"no session {of[2]!r:.60} for this asker")
+        return row
 
     # --- the team's dictionary -----------------------------------------------------------------------------
 
@@ -763,6 +802,8 @@ class MemoryStore:
         """
         if fold_variants:
             variant_table()
+        with self._storage.exclusive_connection():  # the file is still there, and no thread writes
+            with_room(self._reserve, lambda: mend(self.path, vfs=self._vfs))
         rebuild_text_indexes(self._storage, self._tokenizers, progress, fold_variants=fold_variants)
         if fold_variants is not None:
             self.settings = replace(self.settings, fold_variants=fold_variants)
@@ -788,31 +829,147 @@ class MemoryStore:
 
         :raises NotFound: when there is none. :raises InvalidInput: when it is the active one.
         """
-        return generations.drop(self._storage, number)
+        return with_room(self._reserve, lambda: generations.drop(self._storage, number))
+
+    def checkpoint(self) -> Checkpoint:
+        """Empty the write-ahead log into the database file now, as far as readers let it. It is done without being
+        asked when nothing was written for ``Settings.idle_checkpoint_s``, and when the store is closed."""
+        done = self._storage.checkpoint(wait_s=self.settings.busy_timeout_s)
+        if done is None:
+            raise StoreBusy("a write transaction is open in this thread")
+        return done
 
     def doctor(self, *, full: bool = False) -> DoctorReport:
         """Look for damage and drift. Nothing is changed; each finding names the command that mends it.
 
         :param full: compare the tokens of every row with its text; else of 2,000 rows of a larger text index.
         """
-        with self._storage.exclusive_connection() as connection:
-            reader = SqliteReader(connection)
-            findings = check_file(
-                connection, self.path, lambda team_id: self._tokenizers.of(reader, team_id), full=full
+        now = to_micros(self._clock.now())
+        with self._storage.exclusive_connection():  # the file is still there, and no thread writes
+            backups = checks.recorded_backups(self._storage)
+            found = examine(
+                self.path,
+                self._tokenizers.of,
+                full=full,
+                now=now,
+                repair=checks.way_back(backups),
+                vfs=self._vfs,
             )
-            sound = not any(f.check in ("tables", "constraints") for f in findings)
-            found_counts = counts(connection) if sound else {}
-            versions = {
-                "sqlite": str(scalar(connection, "SELECT sqlite_version()")),
-                "sqlite-vec": str(scalar(connection, "SELECT vec_version()")),
-                "schema": str(newest_version()),
-            }
-        if sound:
+        findings = found.findings
+        if found.sound:
             findings += checks.check_embedder(self._storage, self._embedder)
             findings += generations.check(self._storage)
-            findings += checks.check_fallback(self._storage, self._fallback)
+            findings += checks.check_fallback(self._storage, self._fallback, checks.backed_up_to(backups))
+            rows = found.counts["messages"] + found.counts["memories"]
+            findings += checks.check_backups(self.path, backups, now, rows=rows)
+        place = checks.place(self.path, self._reserve)
+        findings += checks.check_place(place, self._reserve)
         ok = not any(finding.severity == "error" for finding in findings)
-        return DoctorReport(ok, tuple(findings), found_counts, versions)
+        return DoctorReport(ok, tuple(findings), found.counts, checks.versions() | found.versions, place)
+
+    @classmethod
+    def examine(
+        cls,
+        path: str | PathLike[str],
+        embedder: Embedder | str | None = None,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+        *,
+        full: bool = False,
+    ) -> DoctorReport:
+        """Open a store, ask its :meth:`doctor` and close it. That it cannot be opened is a finding, named ``open``;
+        the file is left as it is.
+
+        :raises StoreMissing: when there is none.
+        """
+        place = _checked_path(path)
+        try:
+            with cls(place, embedder, clock, settings) as store:
+                return store.doctor(full=full)
+        except StoreMissing:
+            raise
+        except StoreError as error:
+            return checks.unopened(place, error, Reserve(place, (settings or Settings()).reserve_bytes))
+
+    def make_reserve(self) -> int:
+        """Bring the reserve to its size again, as opening the store does where there is room; returns its bytes."""
+        self._reserve.make()
+        return self._reserve.held()
+
+    def release_reserve(self) -> int:
+        """Give up the reserve, so that a full disk takes a few more writes; returns how many bytes that freed. Deletes
+        do it by themselves when they find no room."""
+        return self._reserve.release()
+
+    def backup(
+        self, to: str | PathLike[str] | None = None, keep: int = 7, progress: Progress | None = None
+    ) -> BackupReport:
+        """Copy the whole database into a compressed file while everybody goes on, read it back, and record it.
+
+        It holds every row that was acknowledged before the call: messages, memories, dictionaries, stored recalls and
+        vectors, deleted rows too. On disk it takes twice the database's size meanwhile, and the write-ahead log grows
+        by what is written.
+
+        :param to: a folder; None: ``<database>.backups`` beside the database; or a new file that ends in ``.gz``.
+        :param keep: remove all but so many of this store's backups in that folder; with a file none is removed.
+        :param progress: in bytes.
+        :raises StoreFull: when there is no room; nothing half-made is left. :raises StoreBusy: while another backup
+            runs in that folder. :raises BackupUnsound: when what was read back is not what the store holds.
+        """
+        return self._backups.make(None if to is None else _checked_path(to), keep, progress)
+
+    def backups(self) -> list[BackupRecord]:
+        """The backups that this store knows of, oldest first."""
+        return self._backups.records()
+
+    @classmethod
+    def restore(
+        cls,
+        backup_file: str | PathLike[str],
+        path: str | PathLike[str],
+        *,
+        settings: Settings | None = None,
+        progress: Progress | None = None,
+    ) -> RestoreReport:
+        """Make a database from a backup, where none is. What the fallback beside ``path`` holds beyond it is adopted.
+
+        :raises BackupUnsound: when it is damaged, cut short, or no backup; nothing is written then.
+        :raises StoreTooNew: when a newer memstore made it. :raises StoreExists: when something is at ``path``, or its
+            fallback is another store's.
+        """
+        source, target = _checked_path(backup_file), _checked_path(path)
+        restored = restore(source, target, SYSTEM_FILES, progress)
+        with cls(target, settings=settings) as store:
+            with store._storage.write() as tx:
+                tx.put_backup(restored.row(to_micros(store._clock.now())), restored.facts.days)
+            return restored.report(target, store.adopted)
+
+    def vacuum(self) -> SpaceReport:
+        """Write the database anew without free pages, and cut the file. Others read meanwhile; writers wait.
+
+        :raises StoreFull: before anything is changed, when there is no room for a second copy in SQLite's folder for
+            temporary files (``SQLITE_TMPDIR``) and for a third in the write-ahead log.
+        """
+        wait_s = self.settings.busy_timeout_s
+        return with_room(self._reserve, lambda: space.vacuum(self._storage, self.path, wait_s))
+
+    def compact(self, progress: Progress | None = None) -> SpaceReport:
+        """Rewrite the text indexes without what is left of deleted rows, remove entries without a row, then
+        :meth:`vacuum`. Retired generations stay; the report names them, and :meth:`drop_generation` frees them."""
+        wait_s = self.settings.busy_timeout_s
+        return with_room(self._reserve, lambda: space.compact(self._storage, self.path, wait_s, progress))
+
+    def fallback_days(self) -> list[FallbackDay]:
+        """The day files of the fallback, oldest first, and which backup holds each."""
+        return self._retention.days()
+
+    def prune_fallback(self, older_than_days: int) -> PruneReport:
+        """Remove day files that are older, are contained in the database, and that a recorded backup holds whole: one
+        that is still there and still the file that was verified. Today's stays always.
+
+        Afterwards ``recover`` alone lacks those days; :meth:`restore` brings everything.
+        """
+        return self._retention.prune(older_than_days)
 
     @classmethod
     def recover(
@@ -832,7 +989,9 @@ class MemoryStore:
         """
         source = _checked_path(path)
         target = _checked_path(out) if out is not None else source
-        return recover(source, target, settings or Settings(), progress)
+        settings = settings or Settings()
+        check_local(target, kind_of(target), forced=settings.network_file_system)
+        return recover(source, target, settings, progress)
 
     def scoped(self, scope: Scope) -> "ScopedStore":
         """The same verbs without the scope argument."""
@@ -840,6 +999,8 @@ class MemoryStore:
 
     def close(self) -> None:
         """Close the files; safe to call twice and from any thread."""
+        for buffer in list(self._buffers):
+            buffer.close()
         if self._embedding is not None:
             self._embedding.close()
         self._storage.close()

@@ -468,12 +468,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """``ok`` is False as soon as one finding is an error."""
+    """``ok`` is False as soon as one finding is an error. ``place`` says where the store is: its path, the kind of the
+    file system, free bytes there, and what database, log and reserve take."""
 
     ok: bool
     findings: tuple[Finding, ...]
     counts: dict[str, int]
     versions: dict[str, str]
+    place: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What became of the write-ahead log. ``emptied`` is False while a reader, or another process, still needs it."""
+
+    wal_bytes_before: int
+    wal_bytes: int
+    emptied: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +551,10 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did. Running it again stores nothing new."""
+    """What an import did. Running it again stores nothing new.
+
+    ``skipped_lines`` counts what could not be used; of a great many ``skipped`` names the first 1,000.
+    """
 
     files: int
     read: int
@@ -548,11 +562,15 @@ class ImportReport:
     known: int
     skipped: tuple[SkippedLine, ...] = ()
     empty_files: tuple[str, ...] = ()
+    skipped_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverReport:
-    """What a rebuild from the fallback found."""
+    """What a rebuild from the fallback found.
+
+    ``skipped_lines`` counts what could not be used; of a great many ``skipped`` names the first 1,000.
+    """
 
     path: str
     files: int
@@ -561,6 +579,100 @@ class RecoverReport:
     sessions: int
     duplicates: int
     skipped: tuple[SkippedLine, ...] = ()
+    skipped_lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """A backup that was made and read back. ``database_bytes`` is what it takes once restored; ``removed`` are the
+    older ones that went for it."""
+
+    path: str
+    taken_at: datetime
+    bytes: int
+    database_bytes: int
+    sha256: str
+    messages: int
+    memories: int
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRecord:
+    """A backup that the store knows of. ``present``: the file is still there, with its size."""
+
+    path: str
+    taken_at: datetime
+    bytes: int
+    sha256: str
+    verified_at: datetime
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What came back: ``messages`` and ``memories`` (all their versions) of the backup, deleted ones included, and
+    ``adopted`` messages that the fallback holds beyond it.
+
+    ``lost_lines``: so many lines of the fallback are in neither, because day files are gone that a later backup held.
+    """
+
+    path: str
+    backup: str
+    schema_version: int
+    messages: int
+    memories: int
+    adopted: int
+    lost_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """Bytes of the database and of its write-ahead log, before and after. What was in the log alone counts as the
+    database's before.
+
+    ``pending``: another process was reading, so that the log could not be emptied, nor the file cut: that happens
+    when it is through. ``strays`` are index entries without a row, which were removed. ``retired`` generations keep
+    their vectors; ``memstore generations drop NUMBER`` frees them.
+    """
+
+    bytes_before: int
+    bytes_after: int
+    log_bytes_before: int
+    log_bytes_after: int
+    pending: bool
+    strays: int = 0
+    retired: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackDay:
+    """A day file of the fallback. ``contained``: every line is in the database. ``backup`` is the newest recorded one
+    that is there and contains the file whole."""
+
+    day: str
+    bytes: int
+    lines: int
+    contained: bool
+    backup: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDay:
+    """A day file that stayed, and why."""
+
+    day: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """Day files that were removed, and those that stayed although they were old enough."""
+
+    removed: tuple[str, ...]
+    freed_bytes: int
+    kept: tuple[KeptDay, ...]
 
 
 def check_limit(limit: object, largest: int) -> int:

@@ -30,7 +30,7 @@ COMPANIONS = ("", "-wal", "-shm")
 
 
 def open_store(path: Path, clock: ManualClock | None = None, **settings: object) -> MemoryStore:
-    return MemoryStore(path, clock=clock, settings=Settings(**{"timezone": "UTC", **settings}))
+    return MemoryStore(path, clock=clock, settings=Settings(**{"timezone": "UTC", "reserve_bytes": 0, **settings}))
 
 
 def say(store: MemoryStore, *texts: str, session: str = "agent:chat:one", scope: Scope = SCOPE) -> list[str]:
@@ -401,8 +401,8 @@ def die_behind_the_append(path: Path, text: str, clock: ManualClock | None = Non
         store = open_store(path, clock)
         append = store._fallback.append
 
-        def append_and_end(day, operations):
-            append(day, operations)
+        def append_and_end(*what, **options):
+            append(*what, **options)
             os._exit(9)
 
         store._fallback.append = append_and_end
@@ -418,7 +418,7 @@ def child_die(path: str, text: str, at_the_start: bool = False) -> None:
 def child_try_to_write(path: str) -> None:
     try:
         with open_store(Path(path), busy_timeout_s=0.05, durability="process") as store:
-            say(store, "other")
+            store.add(SCOPE, "other")
     except StoreError as error:
         print(type(error).__name__)
     else:

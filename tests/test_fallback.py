@@ -35,6 +35,7 @@ from reliability_support import (
     lines_of,
     message_lines,
     open_store,
+    remove_database,
     report_of,
     say,
     start_child,
@@ -291,7 +292,7 @@ def with_file_limit(limit: int):
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 300])
-def test_a_short_write_stores_nothing_and_the_next_one_works(tmp_path, room):
+def test_a_short_write_leaves_nothing_and_the_database_keeps_the_line(tmp_path, room):
     """A limit on file sizes cuts the write as a full disk would; SIGXFSZ is ignored by Python."""
     path = tmp_path / "store.db"
     clock = ManualClock(START)
@@ -305,46 +306,63 @@ def test_a_short_write_stores_nothing_and_the_next_one_works(tmp_path, room):
     def work(report) -> None:
         with open_store(path, clock) as store:
             lift = with_file_limit(before + room)
-            for _ in range(3):
-                try:
-                    say(store, "second")
-                except FallbackError as error:
-                    report(str(error))
-            report([file.stat().st_size - before, texts(store)])
+            for number in range(3):
+                receipt = store.record(SCOPE, [Message("user", f"kept {number}")], "agent:chat:one")
+                report([receipt.stored, file.stat().st_size - before])
             lift()
-            say(store, "third")
+            report(store.record(SCOPE, [Message("user", "last")], "agent:chat:one").stored)
             report(texts(store))
 
-    code, (*errors, during, after) = report_of(work)
+    code, (*during, stored, after) = report_of(work)
     assert code == 0
-    assert len(errors) == 3
-    assert all("fallback" in error for error in errors)
-    assert during == [0, ["first"]], "nothing of it stays, in neither"
-    assert after == ["first", "third"]
+    assert during == [["database", 0]] * 3, "nothing of a cut line stays"
+    assert stored == "both"
+    assert after == ["first", "kept 0", "kept 1", "kept 2", "last"]
     with open_store(path, clock) as store:
         assert store.adopted == 0
-        assert texts(store) == ["first", "third"]
-        assert dump(store)["messages"][1]["pos"] == 2
-        assert [line.operation["op"] for line in lines_of(path) if line.operation] == [
-            "store",
-            "message",
-            "message",
-        ]
+        assert texts(store) == after
+        rows = dump(store)
+        told = [line.operation["op"] for line in lines_of(path) if line.operation]
+        assert told == ["store", "message", *["message", "placed"] * 3, "message"], (
+            "told later, in their order"
+        )
+    remove_database(path)
+    MemoryStore.recover(path)
+    with open_store(path, clock) as store:
+        assert dump(store) == rows
 
 
-def test_a_fallback_that_cannot_be_written_stores_nothing_and_says_so(tmp_path):
+def test_while_the_fallback_cannot_be_written_the_database_keeps_its_lines(tmp_path, caplog):
     path = tmp_path / "store.db"
     with open_store(path) as store:
         folder_of(path).write_text("a file where the folder should be")
-        with pytest.raises(FallbackError, match="could not be written"):
-            say(store, "lost?")
-        with pytest.raises(FallbackError):
-            store.record(SCOPE, [Message("user", "lost?")], "one", transcript=True)
-        assert texts(store) == []
-        store.add(SCOPE, "a memory needs no fallback")
+        assert store.record(SCOPE, [Message("user", "one")], "chat").stored == "database"
+        history = [Message("user", "one"), Message("assistant", "two")]
+        assert store.record(SCOPE, history, "chat", transcript=True).stored == "database"
+        store.clear_session(SCOPE, "chat")
+        assert "the database keeps what the fallback could not take" in caplog.text
+        assert texts(store, "chat") == ["one", "two"]
+    with open_store(path) as store:  # opening does not need it either
+        assert store.record(SCOPE, [Message("user", "three")], "chat").stored == "database"
         folder_of(path).unlink()
-        say(store, "kept")
-        assert texts(store) == ["kept"]
+        assert store.record(SCOPE, [Message("user", "four")], "chat").stored == "both"
+        assert texts(store, "chat") == ["one", "two", "three", "four"]
+        assert_sound(store)
+        rows = dump(store)
+    remove_database(path)
+    MemoryStore.recover(path)
+    with open_store(path) as store:
+        assert dump(store) == rows
+
+
+def test_what_the_fallback_is_owed_is_appended_at_opening(tmp_path):
+    path = tmp_path / "store.db"
+    with open_store(path) as store:
+        folder_of(path).write_text("a file where the folder should be")
+        ids = say(store, "one", "two")
+    folder_of(path).unlink()
+    with open_store(path) as store:
+        assert [line["id"] for line in message_lines(path)] == ids
         assert_sound(store)
 
 
@@ -509,8 +527,8 @@ def test_a_folder_that_is_a_link_is_refused_and_nothing_goes_there(tmp_path):
     folder_of(path).symlink_to(elsewhere)
     with open_store(path) as store:
         with pytest.raises(FallbackError, match="symbolic link"):
-            say(store, "not there")
-        assert texts(store) == []
+            store._fallback.append("2026-01-01", [delete("a")])
+        assert store.record(SCOPE, [Message("user", "not there")], "chat").stored == "database"
     assert list(elsewhere.iterdir()) == []
 
 
@@ -522,9 +540,7 @@ def test_a_day_file_that_is_a_link_is_refused_and_not_written_through(tmp_path):
         folder_of(path).mkdir()
         (folder_of(path) / "2026-03-01.jsonl").symlink_to(target)
         before = file_hashes(tmp_path)["target"]
-        with pytest.raises(FallbackError):
-            say(store, "not there")
-        assert texts(store) == []
+        assert store.record(SCOPE, [Message("user", "not there")], "chat").stored == "database"
     assert file_hashes(tmp_path)["target"] == before
 
 

@@ -261,6 +261,18 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupRow:
+    """A backup that was read back and found sound, as it is kept; a backend numbers backups by itself."""
+
+    path: str
+    taken_at: int
+    bytes: int
+    sha256: str
+    verified_at: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TextRow:
     """What indexing needs of a row."""
 
@@ -474,6 +486,22 @@ class Reader(Protocol):
         """How many bytes of that day's file this database contains."""
         ...
 
+    def fallback_marks(self) -> dict[str, int]:
+        """The same of every day that has one."""
+        ...
+
+    def backups(self) -> list[BackupRow]:
+        """The recorded ones, in the order in which they were made."""
+        ...
+
+    def backup_days(self, number: int) -> dict[str, int]:
+        """How many bytes of each day's file a backup contains."""
+        ...
+
+    def unwritten_lines(self, limit: int | None) -> list[tuple[int, dict[str, Any]]]:
+        """Operations that the fallback is owed with their numbers, by number."""
+        ...
+
     def dump_messages(self) -> Iterator[MessageRow]:
         """Every message of the store, by team, user, session and position."""
         ...
@@ -495,6 +523,10 @@ class Reader(Protocol):
 
 class Writer(Reader, Protocol):
     """Changes inside one transaction. Every method needs the transaction that ``write()`` opened."""
+
+    def part(self) -> AbstractContextManager[None]:
+        """Within the block, an error takes back what the block did and leaves the rest of the transaction."""
+        ...
 
     def set_meta(self, key: str, value: str) -> None: ...
 
@@ -612,6 +644,23 @@ class Writer(Reader, Protocol):
 
     def set_fallback_mark(self, day: str, applied_bytes: int) -> None: ...
 
+    def forget_day(self, day: str) -> None:
+        """A day's file is gone: a new one of that name has nothing to do with its mark, nor with what backups hold."""
+        ...
+
+    def put_backup(self, row: BackupRow, days: Mapping[str, int]) -> int:
+        """Record a backup and how much of each day's file it contains; returns its number. One of the same path is
+        replaced."""
+        ...
+
+    def drop_backup(self, number: int) -> None: ...
+
+    def keep_unwritten_lines(self, lines: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Keep operations that the fallback could not take."""
+        ...
+
+    def forget_unwritten_lines(self, numbers: Sequence[int]) -> None: ...
+
     def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
         """Index rows anew that are indexed already."""
         ...
@@ -646,8 +695,21 @@ class Storage(Protocol):
 
     def read(self) -> AbstractContextManager[Reader]: ...
 
-    def write(self, *, covered: bool = False, maintenance: bool = False) -> AbstractContextManager[Writer]:
-        """:param covered: every change is also in the synced fallback, which may then be the only sync."""
+    def write(
+        self,
+        *,
+        covered: bool = False,
+        maintenance: bool = False,
+        stands: Callable[[Reader], bool] | None = None,
+    ) -> AbstractContextManager[Writer]:
+        """:param covered: every change is also in the synced fallback, which may then be the only sync.
+        :param stands: says, on a fresh snapshot, whether the transaction is there. It settles a commit that failed in
+            a way that leaves open whether it holds; without it such a commit counts as failed.
+        """
+        ...
+
+    def check_open(self) -> None:
+        """:raises StoreClosed: when it was closed, or belongs to the parent of this forked process."""
         ...
 
     def close(self) -> None: ...

@@ -1,21 +1,26 @@
 """SQLite through apsw: one file, one writing connection a process, a small pool of reading ones."""
 
+import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import apsw
 
 from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S, Durability
 from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreMissing, StoreUnsound
-from memstore.files import SYSTEM_FILES
+from memstore.files import SYSTEM_FILES, Files
 from memstore.storage.migrate import check_not_newer, migrate, newest_version
 from memstore.storage.sqlite import connection as opening
 from memstore.storage.sqlite.connection import APPLICATION_ID, StatementHook, driver_errors, must_reopen
 from memstore.storage.sqlite.reader import SqliteReader
+from memstore.storage.sqlite.wal import WriteAheadLog
 from memstore.storage.sqlite.writer import SqliteWriter
+from memstore.types import Checkpoint
+
+logger = logging.getLogger("memstore")
 
 POOL_SIZE = 8
 """Reading connections at most; a further reader waits for one."""
@@ -35,6 +40,7 @@ class SqliteStorage:
         *,
         busy_timeout_s: float,
         durability: Durability,
+        idle_checkpoint_s: float | None = None,
         hook: StatementHook | None = None,
         vfs: str | None = None,
     ) -> None:
@@ -52,12 +58,20 @@ class SqliteStorage:
         self._idle: list[apsw.Connection] = []
         self._idle_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(POOL_SIZE)
+        self._wal = WriteAheadLog(path, self.checkpoint, idle_checkpoint_s)
         self._check()
 
     # --- files ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, meta: Mapping[str, str] | None = None, *, vfs: str | None = None) -> None:
+    def create(
+        cls,
+        path: Path,
+        meta: Mapping[str, str] | None = None,
+        *,
+        vfs: str | None = None,
+        files: Files = SYSTEM_FILES,
+    ) -> None:
         """Make a new, empty store with its own settings. The file appears at its path complete or not at all: even
         the loss of every later write leaves the store that it is.
 
@@ -91,7 +105,7 @@ class SqliteStorage:
                     ).fetchall()
                 finally:
                     made.close()
-            cls.publish(fresh, path)
+            cls.publish(fresh, path, files)
         except OSError as error:
             raise opening.from_os_error(error, path) from error
         finally:
@@ -99,14 +113,14 @@ class SqliteStorage:
                 leftover.unlink(missing_ok=True)
 
     @staticmethod
-    def publish(built: Path, path: Path) -> None:
+    def publish(built: Path, path: Path, files: Files = SYSTEM_FILES) -> None:
         """Give a closed, complete file its name. A link, unlike a rename, never replaces what stands there.
 
         :raises StoreExists: when something does.
         """
         try:
             os.link(built, path)
-            SYSTEM_FILES.sync_folder(path.parent)
+            files.sync_folder(path.parent)
         except FileExistsError as error:
             raise StoreExists(f"{path} exists already") from error
 
@@ -141,14 +155,20 @@ class SqliteStorage:
                             connection.execute("ROLLBACK").fetchall()
             except BaseException as error:
                 if must_reopen(error):
-                    connection.close()
+                    _discard(connection)
                 else:
                     self._give_back(connection)
                 raise
             self._give_back(connection)
 
     @contextmanager
-    def write(self, *, covered: bool = False, maintenance: bool = False) -> Iterator[SqliteWriter]:
+    def write(
+        self,
+        *,
+        covered: bool = False,
+        maintenance: bool = False,
+        stands: Callable[[SqliteReader], bool] | None = None,
+    ) -> Iterator[SqliteWriter]:
         """A writer inside ``BEGIN IMMEDIATE … COMMIT``.
 
         At durability ``disk`` the commit is synced (FULL) unless ``covered``: then the fallback was synced
@@ -160,21 +180,44 @@ class SqliteStorage:
             if self._writing:
                 raise RuntimeError("a write transaction is already open in this thread")
             self._writing = True
+            full = self._durability == "disk" and not covered
             try:
                 self._check_in_place()
                 with driver_errors(self.path):
                     connection = self._writer_connection()
-                    self._set_synchronous(connection, full=self._durability == "disk" and not covered)
+                    self._set_synchronous(connection, full=full)
                     timeout = MAINTENANCE_BUSY_TIMEOUT_S if maintenance else self._busy_timeout_s
                     connection.set_busy_timeout(int(timeout * 1000))
                     connection.execute("BEGIN IMMEDIATE").fetchall()
                     yield SqliteWriter(connection)
-                    connection.execute("COMMIT").fetchall()
+                    self._commit(connection, stands, full=full)
             except BaseException as error:
                 self._abandon(error)
                 raise
             finally:
                 self._writing = False
+            self._wal.written()
+
+    def _commit(
+        self, connection: apsw.Connection, stands: Callable[[SqliteReader], bool] | None, *, full: bool
+    ) -> None:
+        """A commit that fails may hold all the same: frames were written, and only then something went wrong. It is
+        settled on a fresh connection, which trusts nothing of what this one remembers."""
+        try:
+            connection.execute("COMMIT").fetchall()
+        except apsw.Error as error:
+            if stands is None or not must_reopen(error):
+                raise
+            self._abandon(error)
+            fresh = self._writer_connection()
+            self._set_synchronous(fresh, full=full)
+            fresh.execute("BEGIN IMMEDIATE").fetchall()
+            there = stands(SqliteReader(fresh))
+            if there and full:  # visible is not yet durable: a synced commit behind it makes it so
+                fresh.pragma("user_version", int(fresh.pragma("user_version")))
+            fresh.execute("COMMIT" if there else "ROLLBACK").fetchall()
+            if not there:
+                raise
 
     def _check_in_place(self) -> None:
         """What is written to a file that was removed or replaced would be gone with it.
@@ -202,7 +245,7 @@ class SqliteStorage:
             return
         if must_reopen(error):
             self._writer = None
-            connection.close()
+            _discard(connection)
         elif connection.in_transaction:
             with driver_errors(self.path):
                 connection.execute("ROLLBACK").fetchall()
@@ -218,7 +261,37 @@ class SqliteStorage:
             connection.set_busy_timeout(int(MAINTENANCE_BUSY_TIMEOUT_S * 1000))
             yield connection
 
+    def checkpoint(self, *, wait_s: float = 0.0, only_if_free: bool = False) -> Checkpoint | None:
+        """Bring the write-ahead log into the file and empty it, as far as readers let it.
+
+        :param wait_s: how long to wait for readers.
+        :param only_if_free: do nothing, and return None, while another thread writes.
+        """
+        self._alive()
+        if not self._write_lock.acquire(blocking=not only_if_free):
+            return None
+        try:
+            self._alive()
+            if self._writing:
+                return None
+            self._check_in_place()
+            with driver_errors(self.path):
+                connection = self._writer_connection()
+                connection.set_busy_timeout(int(wait_s * 1000))
+                before = self._wal.size()
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+                return Checkpoint(before, self._wal.size(), emptied=not busy)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        finally:
+            self._write_lock.release()
+
     # --- connections ---------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """:raises StoreClosed: when it was closed, or belongs to the parent of this forked process."""
+        self._alive()
 
     def _alive(self) -> None:
         if self._closed:
@@ -255,18 +328,32 @@ class SqliteStorage:
             if not self._closed:
                 self._idle.append(connection)
                 return
-        connection.close()
+        _discard(connection)
 
     def close(self) -> None:
-        """Close every connection; safe to call twice and from any thread. The last one out empties the WAL."""
+        """Close every connection; safe to call twice and from any thread. The last one out empties the WAL.
+
+        :raises StoreError: when that failed; everything is closed all the same, and the WAL keeps what it holds.
+        """
         if os.getpid() != self._pid:
             return
+        self._wal.stop()
         with self._write_lock:
             self._closed = True
             with self._idle_lock:
-                idle, self._idle = self._idle, []
-            for connection in idle:
-                connection.close()
+                connections, self._idle = self._idle, []
             if self._writer is not None:
-                self._writer.close()
+                connections.append(self._writer)
                 self._writer = None
+            with ExitStack() as closing:  # each one, whatever became of the one before
+                for connection in connections:
+                    closing.enter_context(driver_errors(self.path))
+                    closing.callback(connection.close)
+
+
+def _discard(connection: apsw.Connection) -> None:
+    """Close a connection that met an error: what closing it meets again is not the error to report."""
+    try:
+        connection.close()
+    except apsw.Error as error:
+        logger.debug("closing a connection after an error met another one: %s", error)

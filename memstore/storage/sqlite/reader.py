@@ -1,5 +1,6 @@
 """Reads on one snapshot of the SQLite file."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ import apsw
 from memstore.canonical import canonical_json
 from memstore.embedding import EmbedderIdentity
 from memstore.storage.base import (
+    BackupRow,
     Candidate,
     ChangeKey,
     ChangeRow,
@@ -590,6 +592,27 @@ class SqliteReader:
 
     def fallback_mark(self, day: str) -> int:
         return int(self._value("SELECT applied_bytes FROM fallback_days WHERE day = ?", (day,)) or 0)
+
+    def fallback_marks(self) -> dict[str, int]:
+        return dict(self._rows("SELECT day, applied_bytes FROM fallback_days"))
+
+    def backups(self) -> list[BackupRow]:
+        rows = self._rows(
+            "SELECT path, taken_at, bytes, sha256, verified_at, backup_no FROM backups ORDER BY backup_no"
+        )
+        return [BackupRow(*row) for row in rows]
+
+    def backup_days(self, number: int) -> dict[str, int]:
+        return dict(
+            self._rows("SELECT day, covered_bytes FROM backup_days WHERE backup_no = ?", (number,))
+        )
+
+    def unwritten_lines(self, limit: int | None) -> list[tuple[int, dict[str, Any]]]:
+        rows = self._rows(
+            "SELECT number, operation FROM unwritten_lines ORDER BY number LIMIT ?",
+            (-1 if limit is None else limit,),
+        )
+        return [(number, json.loads(operation)) for number, operation in rows]
 
     def dump_messages(self) -> Iterator[MessageRow]:
         for row in self._connection.execute(

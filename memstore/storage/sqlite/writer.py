@@ -1,14 +1,16 @@
 """Changes inside one transaction of the SQLite file."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from memstore.canonical import canonical_json
+from memstore.canonical import canonical_json, ordered_json
 from memstore.embedding import EmbedderIdentity
 from memstore.storage.base import (
     NO_GENERATION,
+    BackupRow,
     Generation,
     Job,
     Membership,
@@ -58,6 +60,20 @@ class SqliteWriter(SqliteReader):
         """Execute, and return how many rows the statement changed."""
         self._connection.execute(statement, tuple(bindings)).fetchall()
         return self._connection.changes()
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        self._run("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:  # a full disk may have ended all of it
+                self._run("ROLLBACK TO part")
+                self._run("RELEASE part")
+            self._text_tables.clear()
+            self._segmentations.clear()
+            raise
+        self._run("RELEASE part")
 
     # --- settings, teams, ranges ---------------------------------------------------------------------------
 
@@ -542,6 +558,38 @@ class SqliteWriter(SqliteReader):
             "INSERT INTO fallback_days (day, applied_bytes) VALUES (?, ?)"
             " ON CONFLICT (day) DO UPDATE SET applied_bytes = excluded.applied_bytes",
             (day, applied_bytes),
+        )
+
+    def forget_day(self, day: str) -> None:
+        self._run("DELETE FROM fallback_days WHERE day = ?", (day,))
+        self._run("DELETE FROM backup_days WHERE day = ?", (day,))
+
+    def put_backup(self, row: BackupRow, days: Mapping[str, int]) -> int:
+        self._run("DELETE FROM backups WHERE path = ?", (row.path,))
+        self._run(
+            "INSERT INTO backups (path, taken_at, bytes, sha256, verified_at) VALUES (?, ?, ?, ?, ?)",
+            (row.path, row.taken_at, row.bytes, row.sha256, row.verified_at),
+        )
+        number = self._connection.last_insert_rowid()
+        self._connection.executemany(
+            "INSERT INTO backup_days (backup_no, day, covered_bytes) VALUES (?, ?, ?)",
+            [(number, day, covered) for day, covered in days.items()],
+        ).fetchall()
+        return number
+
+    def drop_backup(self, number: int) -> None:
+        self._run("DELETE FROM backups WHERE backup_no = ?", (number,))
+
+    def keep_unwritten_lines(self, lines: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        self._connection.executemany(
+            "INSERT INTO unwritten_lines (number, operation) VALUES (?, ?)",
+            [(number, ordered_json(operation)) for number, operation in lines],
+        ).fetchall()
+
+    def forget_unwritten_lines(self, numbers: Sequence[int]) -> None:
+        self._run(
+            "DELETE FROM unwritten_lines WHERE number IN (SELECT value FROM json_each(?))",
+            (slot_list(numbers),),
         )
 
     def put_text(self, layer: Layer, team_id: str, rows: Sequence[tuple[Ref, IndexTokens]]) -> None:
