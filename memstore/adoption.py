@@ -44,13 +44,18 @@ class Adoption:
         """Apply lines beyond the marks, numbered ones in the order in which they were written, then pending calls;
         returns the operations that say where messages went, in units that belong together."""
         last = last_number(self._tx)
-        marks, self._known = {}, {}
+        marks: dict[str, int] = {}
+        self._known = {}
         for day in days:
             mark, size = self._tx.fallback_mark(day), self._fallback.size(day)
-            if size != mark:
-                size = self._fallback.settled_size(day)
-                # A file that was cut short or replaced: what it holds is known by its numbers, not by its length.
-                marks[day], self._known[day] = (mark, 0) if size >= mark else (0, last + 1)
+            if size > mark:
+                marks[day], size = mark, self._fallback.settled_size(day)
+            elif (
+                size < mark
+            ):  # cut short or replaced: what it holds is known by its numbers, not by its length
+                marks[day], size = 0, self._fallback.settled_size(day)
+                self._known[day] = last + 1
+                self._tx.forget_day(day)  # no backup contains what comes to stand there
             self.sizes[day] = size
         if not marks:
             return []
@@ -92,7 +97,7 @@ class Adoption:
                 return
             elif operation["op"] == "pending":
                 pending[operation["id"]] = operation
-            elif line_number(operation) >= self._known[day]:
+            elif line_number(operation) >= self._known.get(day, 0):
                 yield operation
 
     def _message(self, row: MessageRow) -> list[Operation]:

@@ -118,6 +118,9 @@ class Fallback:
         self._durable = durable
         self._header = header
         self._files = files
+        self._named: set[tuple[str, int]] = (
+            set()
+        )  # day files, by inode too, whose names this process has synced
 
     def day(self, now: datetime) -> str:
         """The day file that an instant belongs to, by the store's time zone."""
@@ -144,7 +147,7 @@ class Fallback:
         if self.size(day) == 0:
             return 0
         try:
-            with _locked(self.path(day)) as (_, size):
+            with locked(self.path(day)) as (_, size):
                 return size
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
@@ -167,27 +170,26 @@ class Fallback:
         lines = b"".join(encode(operation) for operation in operations)
         try:
             self._make_folder()
-            with _locked(self.path(day)) as (descriptor, size):
+            with locked(self.path(day)) as (descriptor, size):
                 if expected_size is not None and size != expected_size:
                     return None
                 if size == 0 and self._header is not None:
                     lines = encode(self._header) + lines
                 elif size and os.pread(descriptor, 1, size - 1) != b"\n":
                     lines = b"\n" + lines  # a torn last line must not swallow the next one
-                self._write_all(descriptor, size, lines)
+                self._write_all(day, descriptor, size, lines)
                 return size, size + len(lines)
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 
-    def _write_all(self, descriptor: int, size: int, lines: bytes) -> None:
+    def _write_all(self, day: str, descriptor: int, size: int, lines: bytes) -> None:
         """Write and sync, or leave the file as it was."""
         try:
             written = self._files.write(descriptor, lines)
             if written == len(lines):
                 if self._durable:
                     self._files.sync_data(descriptor)
-                    if size == 0:
-                        self._files.sync_folder(self.folder)
+                    self._sync_name(day, descriptor)
                 return
         except BaseException:
             self._files.truncate(descriptor, size)
@@ -196,6 +198,14 @@ class Fallback:
         full = OSError(errno.ENOSPC, f"only {written} of {len(lines)} bytes were taken")
         raise FallbackError(f"the fallback cannot take the line: {full.strerror}; the disk is full") from full
 
+    def _sync_name(self, day: str, descriptor: int) -> None:
+        """Whoever made the file may have ended before its name was safe, or not have cared for that."""
+        file = (day, os.fstat(descriptor).st_ino)
+        if file not in self._named:
+            self._files.sync_folder(self.folder)
+            self._files.sync_folder(self.folder.parent)
+            self._named.add(file)
+
     def accept(self, day: str, operation: Operation) -> None:
         """Append a line without holding the database's write lock, and leave a mark for whoever gets it next.
 
@@ -203,7 +213,7 @@ class Fallback:
         """
         try:
             self._make_folder()
-            with _locked(self.folder / _PENDING) as (descriptor, _):
+            with locked(self.folder / _PENDING) as (descriptor, _):
                 self._files.write(descriptor, f"{day}\n".encode())
         except OSError as error:
             raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
@@ -223,7 +233,7 @@ class Fallback:
     def clear_pending(self, seen: bytes) -> None:
         """Take the mark away, unless it says more than what was seen."""
         try:
-            with _locked(self.folder / _PENDING) as (descriptor, size):
+            with locked(self.folder / _PENDING) as (descriptor, size):
                 if os.pread(descriptor, size, 0) == seen:
                     (self.folder / _PENDING).unlink()
         except OSError as error:  # what it names was taken up: it costs the next write a look, and no line
@@ -232,7 +242,7 @@ class Fallback:
     def withdraw(self, day: str, start: int, end: int) -> None:
         """Take back what this transaction appended, as long as nothing stands behind it."""
         try:
-            with _locked(self.path(day)) as (descriptor, size):
+            with locked(self.path(day)) as (descriptor, size):
                 if size == end:
                     self._files.truncate(descriptor, start)
                     if self._durable:
@@ -254,8 +264,6 @@ class Fallback:
             raise FallbackError(f"{self.folder} is a symbolic link; the fallback must be a folder of its own")
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, exist_ok=True)
-            if self._durable:
-                self._files.sync_folder(self.folder.parent)
 
 
 def folder_of(database: Path) -> Path:
@@ -298,7 +306,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
                 yield Line(number, end, None, torn if body == raw else str(error))
 
 
-class _locked:  # noqa: N801 - reads as a verb at its use
+class locked:  # noqa: N801 - reads as a verb at its use
     """An exclusive lock on a day file that is still the file of that name: an erasure may have renamed a new one in."""
 
     def __init__(self, path: Path) -> None:

@@ -68,9 +68,21 @@ class _CommitFailed(Exception):
 
 
 class Journal:
-    """Storage and fallback as one place to write to."""
+    """Storage and fallback as one place to write to.
 
-    def __init__(self, storage: Storage, fallback: Fallback, tokenizers: Tokenizers, clock: Clock) -> None:
+    :param make_room: is given the error of a change that frees room; frees some for it if the error means that there
+        is none, and says whether it did.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        fallback: Fallback,
+        tokenizers: Tokenizers,
+        clock: Clock,
+        make_room: Callable[[BaseException], bool] = lambda _error: False,
+    ) -> None:
+        self._make_room = make_room
         self._storage = storage
         self._fallback = fallback
         self._tokenizers = tokenizers
@@ -91,12 +103,20 @@ class Journal:
         self._grouping.submit(calls)
         return calls
 
-    def change(self, work: Work[T]) -> T:
+    def change(self, work: Work[T], *, frees: bool = False) -> T:
         """A piece of work that is no message: it is made in the database, or it failed.
 
+        :param frees: a full disk must not keep it from being made.
         :raises StoreError: when the database could not take it.
         """
         call = self.write([work])[0]
+        error = call.error or call.commit_error
+        if frees and error is not None and self._make_room(error):
+            if call.commit_error is None:
+                call = self.write([work])[0]
+            else:  # its lines stand: once they are taken up it is made
+                self.reconcile()
+                return call.value  # type: ignore[return-value] # it has one
         if call.error is not None:
             raise call.error
         if call.commit_error is not None:

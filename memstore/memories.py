@@ -211,7 +211,7 @@ class Memories:
         with self._storage.read() as reader:
             is_message = isinstance(self._find(reader, scope, row_id), MessageRow)
         if is_message:
-            self._journal.change(partial(self._delete_message, scope, row_id))
+            self._journal.change(partial(self._delete_message, scope, row_id), frees=True)
             return
         with self._storage.write(stands=_deleted(scope, [row_id])) as tx:
             self._memory_for(tx, scope, row_id, "delete")
@@ -243,7 +243,7 @@ class Memories:
         for start in range(0, len(message_ids), DELETE_CHUNK):
             chunk = message_ids[start : start + DELETE_CHUNK]
             delete = partial(self._delete_messages, scope, chunk)
-            deleted += self._journal.change(delete)
+            deleted += self._journal.change(delete, frees=True)
         return deleted
 
     # --- reading -------------------------------------------------------------------------------------------

@@ -257,9 +257,13 @@ class SqliteStorage:
         with self._write_lock, driver_errors(self.path):
             self._alive()
             self._check_in_place()
-            connection = self._writer_connection()
-            connection.set_busy_timeout(int(MAINTENANCE_BUSY_TIMEOUT_S * 1000))
-            yield connection
+            try:
+                connection = self._writer_connection()
+                connection.set_busy_timeout(int(MAINTENANCE_BUSY_TIMEOUT_S * 1000))
+                yield connection
+            except BaseException as error:
+                self._abandon(error)
+                raise
 
     def checkpoint(self, *, wait_s: float = 0.0, only_if_free: bool = False) -> Checkpoint | None:
         """Bring the write-ahead log into the file and empty it, as far as readers let it.
