@@ -26,7 +26,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -124,7 +124,10 @@ class Fallback:
 
     def day(self, now: datetime) -> str:
         """The day file that an instant belongs to, by the store's time zone."""
-        return now.astimezone(self._zone).strftime("%Y-%m-%d")
+        try:
+            return f"{now.astimezone(self._zone):%Y-%m-%d}"
+        except OverflowError:  # the last hours of year 9999, or the first of year 1, are no date there
+            return f"{now.astimezone(UTC):%Y-%m-%d}"
 
     def path(self, day: str) -> Path:
         return self.folder / f"{day}.jsonl"
@@ -209,18 +212,22 @@ class Fallback:
     def accept(self, day: str, operation: Operation) -> None:
         """Append a line without holding the database's write lock, and leave a mark for whoever gets it next.
 
+        While calls wait they all go into one day's file, whatever the clock does: their order is that of its lines.
+
         :raises FallbackError: when it could not be written; then nothing of it stays.
         """
         try:
             self._make_folder()
-            with locked(self.folder / _PENDING) as (descriptor, _):
-                self._files.write(descriptor, f"{day}\n".encode())
+            with locked(self.folder / _PENDING) as (descriptor, size):
+                waiting = named_days(os.pread(descriptor, size, 0))
+                day = waiting[-1] if waiting else day
+                self._files.write(descriptor, f"{day}\n".encode())  # each time: who looked before must look again
         except OSError as error:
             raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
         self.append(day, [operation])
 
     def pending_days(self) -> bytes:
-        """The mark that :meth:`accept` leaves: days, one a line. Empty where nothing waits."""
+        """The mark that :meth:`accept` leaves, see :func:`named_days`. Empty where nothing waits."""
         try:
             return (self.folder / _PENDING).read_bytes()
         except FileNotFoundError:
@@ -264,6 +271,12 @@ class Fallback:
             raise FallbackError(f"{self.folder} is a symbolic link; the fallback must be a folder of its own")
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def named_days(mark: bytes) -> list[str]:
+    """The days that a mark names, one a line, in the order of writing."""
+    days = mark.decode("ascii", errors="replace").split("\n")
+    return [day for day in days if _DAY_FILE.match(f"{day}.jsonl")]
 
 
 def folder_of(database: Path) -> Path:

@@ -25,7 +25,7 @@ from memstore.errors import (
     StoreIO,
     StoreUnsound,
 )
-from memstore.fallback import Fallback, Operation
+from memstore.fallback import Fallback, Operation, named_days
 from memstore.grouping import Call, Grouping
 from memstore.operations import message_row, placed_operation
 from memstore.storage.base import Reader, Storage, Writer
@@ -263,8 +263,12 @@ class Journal:
         self._fallback.accept(self._fallback.day(self._clock.now()), pending)
 
     def unsettled(self, reader: Reader | None) -> Iterator[Operation]:
-        """Pending calls beyond the marks, in the order in which they will be taken up; without a reader today's."""
-        days = [self._fallback.day(self._clock.now())] if reader is None else self._fallback.days()
+        """Pending calls beyond the marks, in the order in which they will be taken up; without a reader those of the days
+        that the mark names."""
+        if reader is None:
+            days = sorted(set(named_days(self._fallback.pending_days())))
+        else:
+            days = self._fallback.days()
         found: dict[str, Operation] = {}
         for day in days:
             start = 0 if reader is None else reader.fallback_mark(day)

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from memstore import doctor as checks
 from memstore import generations, space
 from memstore.asking import check_scope, principal, row_filter
-from memstore.backup import Backups, missing_but_not_lost
+from memstore.backup import Backups, missing_but_not_lost, newest_file
 from memstore.buffer import Buffer
 from memstore.canonical import check_encodable
 from memstore.changes import changes_between
@@ -46,7 +46,7 @@ from memstore.rebuild import rebuild_text_indexes
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.recovery import header, new_meta, recover
-from memstore.reserve import Reserve, with_room
+from memstore.reserve import Reserve, delete_with_room, with_room
 from memstore.restore import restore
 from memstore.retention import Retention
 from memstore.session_key import parse_session_key
@@ -54,6 +54,7 @@ from memstore.storage.base import SessionRow, Writer
 from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.checks import examine
 from memstore.storage.sqlite.connection import StatementHook
+from memstore.storage.sqlite.log_check import check_log
 from memstore.storage.sqlite.mending import mend
 from memstore.text import variant_table
 from memstore.times import parse_instant, to_micros, zone
@@ -103,7 +104,8 @@ the store's zone) or seconds."""
 class MemoryStore:
     """A memory store in one SQLite file, with a daily JSONL fallback beside it.
 
-    Safe to share between threads; several processes may hold the same file. In a forked child open it anew.
+    Safe to share between threads; several processes may hold the same file. A forked child can use neither this object
+    nor the file it has open: open stores behind the fork, or start processes by ``spawn`` or ``forkserver``.
 
     :param path: the database file; made when it is missing.
     :param embedder: None (text search only), an :class:`Embedder`, ``"local"`` for the packaged multilingual
@@ -185,7 +187,9 @@ class MemoryStore:
             self.path, self.timezone, durable=durable, header=self._header(store_id), files=self._files
         )
         self._tokenizers.zone = self.timezone
-        self._journal = Journal(self._storage, self._fallback, self._tokenizers, self._clock)
+        self._journal = Journal(
+            self._storage, self._fallback, self._tokenizers, self._clock, self._reserve.give_up_for
+        )
         self._recorder = Recorder(self._storage, self._journal, self._tokenizers, self._clock, self.timezone)
         self._memories = Memories(self._storage, self._journal, self._tokenizers, self._clock, self._instant)
         self._dictionaries = Dictionaries(self._storage, self._tokenizers, self._clock)
@@ -362,7 +366,7 @@ class MemoryStore:
 
         :raises NotFound: for missing and foreign ids alike.
         """
-        with_room(self._reserve, lambda: self._memories.delete(check_scope(scope), id))
+        delete_with_room(self._reserve, lambda: self._memories.delete(check_scope(scope), id))
 
     def delete_all(self, scope: Scope) -> int:
         """Delete the asker's own messages and memories; returns how many. With an agent or task in the scope its
@@ -535,7 +539,7 @@ class MemoryStore:
 
         :raises NotFound: when the asker has no such trace.
         """
-        with_room(self._reserve, lambda: self._traces.delete(check_scope(scope), trace_id))
+        delete_with_room(self._reserve, lambda: self._traces.delete(check_scope(scope), trace_id))
 
     def floors(self) -> dict[str, float]:
         """The least score that a row needs in each leg, as stored for the model that the store's vectors are of."""
@@ -719,16 +723,18 @@ class MemoryStore:
             tx.clear_session(*of, row.last_pos)
             operations.append(live_operation(of, "clear", to_pos=row.last_pos))
 
-        with_room(self._reserve, lambda: self._journal.change(clear))
+        self._journal.change(clear, frees=True)
 
     def delete_session(self, scope: Scope, session: str) -> None:
         """Hide a session and its messages. Memories made from them stay.
 
         :raises NotFound: when the asker has no such session.
         """
-        with_room(self._reserve, lambda: self._change_session(scope, session, {"hidden": 1}))
+        self._change_session(scope, session, {"hidden": 1}, frees=True)
 
-    def _change_session(self, scope: Scope, session: str, changes: dict[str, Any]) -> None:
+    def _change_session(
+        self, scope: Scope, session: str, changes: dict[str, Any], *, frees: bool = False
+    ) -> None:
         key = parse_session_key(session, check_scope(scope).agent_id)
         of = (scope.team_id, scope.user_id, str(key))
 
@@ -742,7 +748,7 @@ class MemoryStore:
             tx.put_session(changed)
             operations.append(session_operation(changed))
 
-        self._journal.change(change)
+        self._journal.change(change, frees=frees)
 
     @staticmethod
     def _own_session(tx: Writer, scope: Scope, of: tuple[str, str, str]) -> SessionRow:
@@ -847,19 +853,21 @@ class MemoryStore:
         now = to_micros(self._clock.now())
         with self._storage.exclusive_connection():  # the file is still there, and no thread writes
             backups = checks.recorded_backups(self._storage)
+            way_back = checks.way_back(self.path, newest_file(self.path))
             found = examine(
                 self.path,
                 self._tokenizers.of,
                 full=full,
                 now=now,
-                repair=checks.way_back(backups),
+                repair=way_back,
                 vfs=self._vfs,
             )
         findings = found.findings
         if found.sound:
             findings += checks.check_embedder(self._storage, self._embedder)
             findings += generations.check(self._storage)
-            findings += checks.check_fallback(self._storage, self._fallback, checks.backed_up_to(backups))
+            covered = checks.backed_up_to(backups)
+            findings += checks.check_fallback(self._storage, self._fallback, way_back, covered)
             rows = found.counts["messages"] + found.counts["memories"]
             findings += checks.check_backups(self.path, backups, now, rows=rows)
         place = checks.place(self.path, self._reserve)
@@ -884,12 +892,15 @@ class MemoryStore:
         """
         place = _checked_path(path)
         try:
+            log = check_log(place)
             with cls(place, embedder, clock, settings) as store:
-                return store.doctor(full=full)
+                report = store.doctor(full=full)
+                return replace(report, findings=(*log, *report.findings))
         except StoreMissing:
             raise
         except StoreError as error:
-            return checks.unopened(place, error, Reserve(place, (settings or Settings()).reserve_bytes))
+            reserve = Reserve(place, (settings or Settings()).reserve_bytes)
+            return checks.unopened(place, error, reserve, newest_file(place))
 
     def make_reserve(self) -> int:
         """Bring the reserve to its size again, as opening the store does where there is room; returns its bytes."""
@@ -938,6 +949,8 @@ class MemoryStore:
             fallback is another store's.
         """
         source, target = _checked_path(backup_file), _checked_path(path)
+        settings = settings or Settings()
+        check_local(target, kind_of(target), forced=settings.network_file_system)
         restored = restore(source, target, SYSTEM_FILES, progress)
         with cls(target, settings=settings) as store:
             with store._storage.write() as tx:

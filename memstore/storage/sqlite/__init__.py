@@ -129,13 +129,19 @@ class SqliteStorage:
         if application_id != APPLICATION_ID:
             raise StoreUnsound(f"{self.path} is a database, but not a memstore store; it is left untouched")
         check_not_newer(self.path, version)
-        with self._write_lock, driver_errors(self.path):
-            connection = self._writer_connection()
-            opened = self.path.stat()
-            self._file = (opened.st_dev, opened.st_ino)
-            if int(connection.pragma("user_version")) < newest_version():
-                migrate(connection, self.path)
-            check_not_newer(self.path, int(connection.pragma("user_version")))
+        with self._write_lock:
+            try:
+                with driver_errors(self.path):
+                    connection = self._writer_connection()
+                    opened = self.path.stat()
+                    self._file = (opened.st_dev, opened.st_ino)
+                    if int(connection.pragma("user_version")) < newest_version():
+                        migrate(connection, self.path)
+                    check_not_newer(self.path, int(connection.pragma("user_version")))
+            except BaseException:
+                if self._writer is not None:
+                    _discard(self._writer)
+                raise
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -302,7 +308,8 @@ class SqliteStorage:
             raise StoreClosed(f"the store {self.path} was closed")
         if os.getpid() != self._pid:
             raise StoreClosed(
-                f"the store {self.path} belongs to the parent process; open it anew in this one"
+                f"the store {self.path} belongs to the parent process. Open one in a process whose parent had it closed "
+                "at the fork, or start the process by 'spawn' or 'forkserver'"
             )
 
     def _writer_connection(self) -> apsw.Connection:

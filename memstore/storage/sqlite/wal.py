@@ -45,7 +45,7 @@ class WriteAheadLog:
     def written(self) -> None:
         """A transaction was committed: called behind it, without any lock."""
         size = self.size()
-        if size > LIMIT_BYTES + self._tried_at_bytes // 4:
+        if size > max(LIMIT_BYTES, self._tried_at_bytes * 5 // 4):
             self._tried_at_bytes = size  # with a reader that stays, not at each write
             self._empty(wait_s=WAIT_FOR_READERS_S)
         elif size <= LIMIT_BYTES:
