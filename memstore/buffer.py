@@ -1,6 +1,7 @@
 """Recording in batches, for callers who would rather wait for many messages at once than for each."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Self
@@ -33,6 +34,7 @@ class Buffer:
         self._seconds = seconds
         self._waiting: list[tuple[Prepared, Future[Receipt]]] = []
         self._count = 0
+        self._since = 0.0  # when the oldest that waits came
         self._closed = False
         self._changed = threading.Condition()
         self._flushing = threading.Lock()  # batches go in the order in which they were filled
@@ -66,6 +68,7 @@ class Buffer:
             self._count += len(call.rows)
             full = self._count >= self._messages
             if len(self._waiting) == 1:
+                self._since = time.monotonic()
                 self._changed.notify()
         if full:
             self.flush()
@@ -100,15 +103,18 @@ class Buffer:
         self.flush()
 
     def _watch(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
-                if not self._closed:
-                    self._changed.wait(self._seconds)
-                if self._closed:
-                    return
+        while self._waited_long_enough():
             self.flush()
+
+    def _waited_long_enough(self) -> bool:
+        """True once the oldest call that waits did so for ``seconds``; False when the buffer is closed."""
+        with self._changed:
+            while not self._closed:
+                left = self._since + self._seconds - time.monotonic() if self._waiting else None
+                if left is not None and left <= 0:
+                    return True
+                self._changed.wait(left)
+            return False
 
     def __enter__(self) -> Self:
         return self

@@ -196,7 +196,7 @@ class Journal:
             self._fallback.clear_pending(waiting)
         if adoption.messages:
             logger.warning(
-                "adopted %d messages of the fallback that no transaction had committed", adoption.messages
+                "adopted %d messages of the fallback that the database did not have", adoption.messages
             )
         return adoption.messages
 
