@@ -1,4 +1,4 @@
-"""``python -m benchmarks quality|ablation|literal|speed --out FILE.json``; see the README beside this file."""
+"""``python -m benchmarks quality|ablation|literal|speed|upkeep --out FILE.json``; see the README beside this file."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation, gate, literal, quality, report, speed
+from benchmarks import ablation, gate, literal, quality, report, speed, upkeep
 from benchmarks.cache import default_folder
 from benchmarks.corpus import DataMissing
 from benchmarks.sets import SETS
@@ -98,7 +98,18 @@ def _speed(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return figures, report.speed_table(figures)
 
 
-_RUNS = {"quality": _quality, "ablation": _ablation, "literal": _literal, "speed": _speed}
+def _upkeep(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    figures = upkeep.run(upkeep.Options(rows=options.rows, folder=options.folder))
+    return figures, upkeep.table(figures)
+
+
+_RUNS = {
+    "quality": _quality,
+    "ablation": _ablation,
+    "literal": _literal,
+    "speed": _speed,
+    "upkeep": _upkeep,
+}
 
 
 def _data(options: argparse.Namespace) -> Path:
@@ -144,6 +155,11 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--queries", type=_positive, default=200, help="timed questions (default: 200)")
     part.add_argument("--folder", type=Path, help="where the stores are built (default: a temporary folder)")
     _common(part)
+
+    part = parts.add_parser("upkeep", help="importing and recovering many rows: rows a second and memory")
+    part.add_argument("--rows", type=_sizes, default=(10_000, 100_000), help="default: 10000,100000")
+    part.add_argument("--folder", type=Path, help="where the stores are built (default: a temporary folder)")
+    _common(part, plot=False)
     return parser
 
 

@@ -43,7 +43,6 @@ class Adoption:
     def take_up(self, days: Collection[str]) -> list[list[Operation]]:
         """Apply lines beyond the marks, numbered ones in the order in which they were written, then pending calls;
         returns the operations that say where messages went, in units that belong together."""
-        last = last_number(self._tx)
         marks: dict[str, int] = {}
         self._known = {}
         for day in days:
@@ -54,19 +53,21 @@ class Adoption:
                 size < mark
             ):  # cut short or replaced: what it holds is known by its numbers, not by its length
                 marks[day], size = 0, self._fallback.settled_size(day)
-                self._known[day] = last + 1
+                self._known[day] = last_number(self._tx) + 1
                 self._tx.forget_day(day)  # no backup contains what comes to stand there
             self.sizes[day] = size
         if not marks:
             return []
         told: list[list[Operation]] = []
         pending: dict[str, Operation] = {}
+        last = contained = last_number(self._tx)
         lines = (self._beyond(day, marks[day], pending) for day in sorted(marks))
         for unit in units(heapq.merge(*lines, key=line_number)):
             last = max(last, line_number(unit[-1]))
             if is_torn(unit):
                 logger.warning("%d lines of a call that was cut short are left out", len(unit))
-                told.append([void_operation(unit)])
+                if line_number(unit[0]) > contained:  # else the database has them: a whole copy stands or will stand
+                    told.append([void_operation(unit)])
                 continue
             told.extend(self._numbered_line(operation, pending) for operation in unit)
         self._tx.set_meta(LAST_NUMBER, str(last))

@@ -1,68 +1,222 @@
-"""``doctor``: what is wrong with a store, and which command mends it (SPEC S9, first form)."""
+"""``doctor``: what is wrong with a store, and which command mends it (SPEC S9).
 
+Here is what concerns the store as a whole: its fallback, its embedder, its backups and the disk it is on. What is in
+the database file is looked at where the driver is known.
+"""
+
+import platform
+import shlex
 import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
+from memstore import file_system
 from memstore.embedding import Embedder, identity_of
-from memstore.errors import EmbeddingError
-from memstore.fallback import Fallback
-from memstore.storage.base import Storage
-from memstore.types import Finding
+from memstore.errors import (
+    EmbeddingError,
+    EngineTooOld,
+    FallbackError,
+    MemstoreError,
+    StoreError,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnsound,
+)
+from memstore.fallback import Fallback, Operation
+from memstore.operations import line_number
+from memstore.reserve import Reserve
+from memstore.storage.base import BackupRow, Storage
+from memstore.types import DoctorReport, Finding
 
-RECOVER = "memstore recover --out NEW.db"
+BACKUP = "memstore backup"
 BAD_LINES_SHOWN = 10
+BACKUP_AGE_DAYS = 7
+LOG_BYTES = 64 * 2**20
+"""The log is cut back to this once no reader holds it (``journal_size_limit``)."""
+LEAST_FREE_BYTES = 16 * 2**20
+_DAY_US = 86_400 * 1_000_000
+
+Key = tuple[str, str]
 
 
-def check_fallback(storage: Storage, fallback: Fallback) -> list[Finding]:
-    """The day files against the rows, both ways. Others may be writing: what they add meanwhile is left out."""
-    findings: list[Finding] = []
+# --- the fallback ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The messages that the day files hold: ``contained`` those that the database must have, with the client's id and
+    the line's number. Numbers in ``void`` are of calls that were cut short."""
+
+    written: set[Key] = field(default_factory=set)
+    contained: dict[Key, tuple[tuple[str, ...] | None, int]] = field(default_factory=dict)
+    void: list[range] = field(default_factory=list)
+    faults: list[Finding] = field(default_factory=list)
+    faulty: int = 0
+
+
+def check_fallback(
+    storage: Storage, fallback: Fallback, way_back: str, backed_up_to: int | None = None
+) -> list[Finding]:
+    """The day files against the rows, both ways. Others may be writing: what they add meanwhile is left out.
+
+    :param way_back: the command for a database that lacks rows.
+    :param backed_up_to: what was recorded by that instant is in a sound backup that is there, so that it needs no line.
+    """
+    try:
+        return [*_check_lines(storage, fallback, way_back, backed_up_to), *_check_modes(fallback)]
+    except (OSError, FallbackError) as error:
+        message = f"{fallback.folder.name} cannot be read: {error}; check its owner, mode and disk"
+        return [Finding("fallback", "error", message)]
+
+
+def _check_lines(
+    storage: Storage, fallback: Fallback, way_back: str, backed_up_to: int | None
+) -> list[Finding]:
     sizes = {day: fallback.size(day) for day in fallback.days()}
     with storage.read() as reader:
-        marks = {day: reader.fallback_mark(day) for day in sizes}
-        stored = {(row.team_id, row.id) for row in reader.dump_messages()}
-    behind = [day for day, size in sizes.items() if size > marks[day]]
-    written: set[tuple[str, str]] = set()
-    contained: set[tuple[str, str]] = set()
-    bad = 0
+        marks = reader.fallback_marks()
+        owed = {
+            _key(operation) for _, operation in reader.unwritten_lines(None) if operation["op"] == "message"
+        }
+        owing = len(reader.unwritten_lines(None))
+        held = [reader.backup_days(row.number) for row in reader.backups() if _is_there(row)]
+        recorded: dict[Key, int] = {}
+        sent: set[tuple[str, ...]] = set()
+        for row in reader.dump_messages():
+            recorded[row.team_id, row.id] = row.recorded_at
+            if row.client_id is not None:
+                sent.add((row.team_id, row.user_id, row.session, row.client_id))
+    lines = _read(fallback, sizes, marks)
+    lacking = recorded.keys() - lines.written - owed
+    covered = {key for key in lacking if backed_up_to is not None and recorded[key] <= backed_up_to}
+    gone = [
+        key
+        for key, (client, number) in lines.contained.items()
+        if key not in recorded and client not in sent and not any(number in void for void in lines.void)
+    ]
+    return [
+        *lines.faults,
+        *_behind(sorted(day for day, size in sizes.items() if size > marks.get(day, 0))),
+        *_cut(
+            sorted(
+                day
+                for day, mark in marks.items()
+                if mark > sizes.get(day, 0) and not any(days.get(day, 0) >= mark for days in held)
+            )
+        ),
+        *_lacking(fallback, len(lacking - covered), len(covered)),
+        *_owing(owing),
+        *_gone(len(gone), way_back),
+    ]
+
+
+def _read(fallback: Fallback, sizes: dict[str, int], marks: dict[str, int]) -> _Lines:
+    lines = _Lines()
     for day in fallback.days():
         for line in fallback.read(day):
             if line.operation is None:
-                bad += 1
-                if bad <= BAD_LINES_SHOWN and line.end <= sizes.get(day, 0):
-                    message = f"{fallback.path(day).name} line {line.number}: {line.fault}"
-                    findings.append(Finding("fallback", "warning", message))
-            elif line.operation["op"] == "message":
-                key = line.operation["team_id"], line.operation["id"]
-                written.add(key)
-                if line.end <= marks.get(day, 0):
-                    contained.add(key)
-    if behind:
-        message = f"lines of {', '.join(behind)} are not in the database yet; reopening the store adopts them"
-        findings.append(Finding("fallback", "warning", message, "memstore doctor"))
-    if stored - written:
+                lines.faulty += 1
+                if lines.faulty <= BAD_LINES_SHOWN and line.end <= sizes.get(day, 0):
+                    message = (
+                        f"{fallback.path(day).name} line {line.number}: {line.fault}; it is skipped. What it held is in "
+                        "the database, or was never acknowledged: keep the file, and take a backup"
+                    )
+                    lines.faults.append(Finding("fallback", "warning", message))
+            elif fallback.is_foreign(line.operation):
+                message = f"{fallback.path(day).name} is another store's; none of it is taken: move it away"
+                lines.faults.append(Finding("fallback", "warning", message))
+                break
+            else:
+                _sort_in(lines, line.operation, contained=line.end <= marks.get(day, 0))
+    return lines
+
+
+def _sort_in(lines: _Lines, operation: Operation, *, contained: bool) -> None:
+    if operation["op"] == "pending":  # settled by ordinary lines of its own
+        lines.written.update((operation["team_id"], message["id"]) for message in operation["messages"])
+    elif operation["op"] == "void":
+        lines.void.append(range(operation["first"], operation["last"] + 1))
+    elif operation["op"] == "message":
+        lines.written.add(_key(operation))
+        if contained:
+            client = operation.get("client_id")
+            of = tuple(str(operation[name]) for name in ("team_id", "user_id", "session"))
+            whose = (*of, client) if client is not None else None
+            lines.contained[_key(operation)] = whose, line_number(operation)
+
+
+def _key(operation: Operation) -> Key:
+    return operation["team_id"], operation["id"]
+
+
+def _behind(days: list[str]) -> list[Finding]:
+    if not days:
+        return []
+    message = f"lines of {', '.join(days)} are not in the database yet; reopening the store adopts them"
+    return [Finding("fallback", "warning", message, "memstore doctor")]
+
+
+def _cut(days: list[str]) -> list[Finding]:
+    """A file that is shorter than what was taken from it. A day that was removed on purpose has no mark."""
+    if not days:
+        return []
+    message = f"the day files {', '.join(days)} are gone or cut short; a recovery would lack their messages"
+    return [Finding("fallback", "warning", message, BACKUP)]
+
+
+def _lacking(fallback: Fallback, lacking: int, covered: int) -> list[Finding]:
+    findings = []
+    if lacking:
         message = (
-            f"{len(stored - written)} messages have no line in {fallback.folder.name}: "
-            "a recovery from it would lack them; keep a backup of the database"
+            f"{lacking} messages have no line in {fallback.folder.name}: a recovery from it would lack them; "
+            "keep a backup of the database"
         )
-        findings.append(Finding("fallback", "warning", message))
-    if contained - stored:
-        message = f"{len(contained - stored)} lines of the fallback have no row in the database"
-        findings.append(Finding("fallback", "error", message, RECOVER))
-    findings.extend(_check_modes(fallback))
+        findings.append(Finding("fallback", "warning", message, BACKUP))
+    if covered:
+        message = f"{covered} messages have no line in {fallback.folder.name} any more; a backup holds them"
+        findings.append(Finding("fallback", "info", message))
     return findings
 
 
+def _owing(operations: int) -> list[Finding]:
+    if not operations:
+        return []
+    message = (
+        f"{operations} changes are committed and have no line in the fallback yet, which could not be written; "
+        "the next write that reaches it, or reopening the store, appends them"
+    )
+    return [Finding("fallback", "warning", message, "memstore doctor")]
+
+
+def _gone(rows: int, way_back: str) -> list[Finding]:
+    if not rows:
+        return []
+    message = f"{rows} lines of the fallback have no row in the database"
+    return [Finding("fallback", "error", message, way_back)]
+
+
 def _check_modes(fallback: Fallback) -> list[Finding]:
-    paths = [fallback.folder, *(fallback.path(day) for day in fallback.days())]
+    return modes_of([fallback.folder, *(fallback.path(day) for day in fallback.days())])
+
+
+def modes_of(paths: Iterable[Path]) -> list[Finding]:
+    """Files and folders that others may read."""
     return [
         Finding(
             "file modes",
             "warning",
             f"{path.name} may be read by other users of this machine",
-            f"chmod go= {path}",
+            f"chmod go= {shlex.quote(str(path))}",
         )
         for path in paths
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077
     ]
+
+
+# --- embedder, backups -------------------------------------------------------------------------------------
 
 
 def check_embedder(storage: Storage, embedder: Embedder | None) -> list[Finding]:
@@ -84,3 +238,146 @@ def check_embedder(storage: Storage, embedder: Embedder | None) -> list[Finding]
         message = f"the store's vectors are of {active.identity.model}, the embedder is {identity.model}"
         findings.append(Finding("embedder", "warning", message, "memstore reindex"))
     return findings
+
+
+def recorded_backups(storage: Storage) -> list[BackupRow]:
+    """The recorded backups that are still there, oldest first; none where the file cannot be read for it."""
+    try:
+        with storage.read() as reader:
+            return sorted((row for row in reader.backups() if _is_there(row)), key=lambda row: row.taken_at)
+    except StoreError:
+        return []
+
+
+def backed_up_to(present: list[BackupRow]) -> int | None:
+    """What was recorded by then, in microseconds, is in a backup."""
+    return present[-1].taken_at if present else None
+
+
+def way_back(path: Path, backup: Path | None) -> str:
+    """The command that puts a sound store in the place of one whose rows are damaged, and keeps that one. Messages that
+    the fallback holds beyond a backup come back with it."""
+    database = shlex.quote(str(path))
+    aside = f"mv {database} {shlex.quote(f'{path}.damaged')} && " if path.exists() else ""
+    if backup is not None:
+        return f"{aside}memstore restore {shlex.quote(str(backup))} --db {database}"
+    return f"{aside}memstore recover --db {database}"
+
+
+def check_backups(path: Path, present: list[BackupRow], now: int, *, rows: int) -> list[Finding]:
+    """When the last verified backup that is still there was taken. An empty store needs none.
+
+    :param now: microseconds.
+    """
+    findings = modes_of([Path(f"{path}.backups"), *(Path(row.path) for row in present)])
+    return [*findings, *(_age_of_backups(present, now) if rows else [])]
+
+
+def _age_of_backups(present: list[BackupRow], now: int) -> list[Finding]:
+    if not present:
+        message = "there is no verified backup: memories, dictionaries and stored recalls have no second copy"
+        return [Finding("backups", "info", message, BACKUP)]
+    age = (now - present[-1].taken_at) // _DAY_US
+    if age > BACKUP_AGE_DAYS:
+        message = f"the last verified backup is {age} days old ({present[-1].path})"
+        return [Finding("backups", "warning", message, BACKUP)]
+    return []
+
+
+def _is_there(row: BackupRow) -> bool:
+    if not (isinstance(row.path, str) and isinstance(row.taken_at, int)):
+        return False  # a damaged record; the check of the tables names it
+    try:
+        return Path(row.path).stat().st_size == row.bytes
+    except (OSError, ValueError):  # ValueError: a name that no file has
+        return False
+
+
+# --- the disk ----------------------------------------------------------------------------------------------
+
+
+def place(path: Path, reserve: Reserve) -> dict[str, Any]:
+    """Where the database is, and what room it and others take there. ``free_bytes`` and ``file_system`` are None
+    where the system does not say."""
+    return {
+        "path": str(path),
+        "file_system": file_system.kind_of(path),
+        "free_bytes": file_system.free_bytes(path),
+        "database_bytes": _size(path),
+        "log_bytes": _size(Path(f"{path}-wal")),
+        "reserve_bytes": reserve.held(),
+    }
+
+
+def check_place(found: dict[str, Any], reserve: Reserve) -> list[Finding]:
+    """File system, free space, reserve, and the size of the log."""
+    findings = []
+    kind, free = found["file_system"], found["free_bytes"]
+    if file_system.is_unsafe(kind):
+        message = (
+            f"the store is on {kind}, where locks of several processes do not hold: move it to a local disk"
+        )
+        findings.append(Finding("file system", "warning", message))
+    elif file_system.is_doubtful(kind):
+        message = (
+            f"the store is on {kind}: make sure that locks and shared memory hold there, or use a local disk"
+        )
+        findings.append(Finding("file system", "warning", message))
+    bound = LEAST_FREE_BYTES + found["log_bytes"] + found["database_bytes"] // 10
+    if free is not None and free < bound:
+        message = f"only {_mb(free)} MB are free (advised: {_mb(bound)} MB): free some before writes fail"
+        findings.append(Finding("free space", "warning", message))
+    if reserve.size and found["reserve_bytes"] < reserve.size:
+        message = (
+            f"the reserve holds {_mb(found['reserve_bytes'])} of {_mb(reserve.size)} MB: on a full disk nothing could "
+            "be deleted"
+        )
+        findings.append(Finding("reserve", "info", message, "memstore reserve"))
+    if found["log_bytes"] > LOG_BYTES:
+        message = (
+            f"the log {reserve.database.name}-wal takes {_mb(found['log_bytes'])} MB: some program has been reading "
+            "without a pause, and keeps it from being emptied; end it"
+        )
+        findings.append(Finding("log", "warning", message, "memstore checkpoint"))
+    return findings
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _mb(size: int) -> str:
+    return f"{size / 2**20:.1f}"
+
+
+# --- versions, and a store that does not open --------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """Of the programs around the database."""
+    return {"memstore": metadata.version("memstore"), "python": platform.python_version()}
+
+
+def unopened(path: Path, error: MemstoreError, reserve: Reserve, backup: Path | None) -> DoctorReport:
+    """The report on a store that cannot be opened. The file is not touched.
+
+    :param backup: the newest one.
+    """
+    where = place(path, reserve)
+    finding = Finding("open", "error", str(error), _way_out(path, error, backup))
+    findings = (finding, *check_place(where, reserve))
+    return DoctorReport(ok=False, findings=findings, counts={}, versions=versions(), place=where)
+
+
+def _way_out(path: Path, error: MemstoreError, backup: Path | None) -> str | None:
+    """A command, where there is one; else the error says what to do."""
+    if isinstance(error, StoreTooNew):
+        return "pip install --upgrade memstore"
+    if isinstance(error, EngineTooOld):
+        return "pip install --upgrade apsw sqlite-vec"
+    if isinstance(error, StoreReadOnly):
+        return f"chmod u+rw {shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
+    return way_back(path, backup) if isinstance(error, StoreUnsound) else None

@@ -15,12 +15,14 @@
     │   ├── StoreTooNew                made by a newer memstore
     │   ├── StoreBusy                  locked by another process past the timeout
     │   ├── StoreFull                  the disk or a quota is full
+    │   ├── BackupUnsound              a backup that is damaged, cut short or none of a store
     │   ├── StoreReadOnly
     │   ├── StoreIO                    the operating system refused a read or write
     │   ├── StoreClosed                used after close(), or in a forked child
     │   ├── StoreLimit                 an owner, team or slot number ran out
     │   └── EngineTooOld               SQLite or sqlite-vec below the floor, or not loadable
     ├── FallbackError                  the daily JSONL files could not be written
+    ├── ImportStopped                  the store takes no more; what was read is kept, and a second run goes on
     ├── EmbeddingError
     │   ├── EmbedderUnavailable        the model cannot be loaded or called
     │   ├── EmbeddingRejected          wrong width, NaN, zero: refused at the border
@@ -29,6 +31,8 @@
 
 Each message names what was wrong and what to do about it.
 """
+
+from typing import Any
 
 
 class MemstoreError(Exception):
@@ -91,6 +95,10 @@ class StoreFull(StoreError):
     """The disk or a quota is full. Free some space, then retry."""
 
 
+class BackupUnsound(StoreError):
+    """A backup is damaged, cut short, or none of a memstore store; or a fresh one did not read back as it was."""
+
+
 class StoreReadOnly(StoreError):
     """The file or its folder cannot be written by this user."""
 
@@ -113,6 +121,18 @@ class EngineTooOld(StoreError):
 
 class FallbackError(MemstoreError):
     """The daily JSONL fallback could not be written."""
+
+
+class ImportStopped(MemstoreError):
+    """The store could not take the rest of an import. What was read before is kept; the same import, run again, goes
+    on from there.
+
+    :param report: the :class:`memstore.types.ImportReport` of what was done until then.
+    """
+
+    def __init__(self, message: str, report: Any) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class EmbeddingError(MemstoreError):

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 from memstore.adoption import LAST_NUMBER, Adoption, last_number
@@ -42,6 +43,7 @@ returns its result. It is run again when the first transaction came to nothing."
 CANNOT_WRITE = (StoreBusy, StoreFull, StoreIO, StoreUnsound)
 """Faults of an open database after which a message is accepted into the fallback alone."""
 
+MIN_DAY, MAX_DAY = date.min, date.max
 OWED_LINES = 500
 """So many lines that the fallback is owed are appended by one write."""
 
@@ -88,6 +90,8 @@ class Journal:
         self._tokenizers = tokenizers
         self._clock = clock
         self._settled_on: str | None = None  # the day on which other days' files were last looked through
+        self._sizes: dict[str, int] = {}  # of day files when they were last looked through
+        self._tried_number = 0  # the highest that this process tried to append
         self._grouping = Grouping(self._carry_out)
 
     # --- calls ---------------------------------------------------------------------------------------------
@@ -178,12 +182,13 @@ class Journal:
                 )  # under the lock: files follow the order of commits
                 adoption = Adoption(tx, self._fallback, self._tokenizers)
                 looked_through = day == self._settled_on and not waiting
-                told = adoption.take_up([day] if looked_through else {*self._fallback.days(), day})
+                told = adoption.take_up(self._changed_days(day) if looked_through else self._all_days(day))
                 owed = tx.unwritten_lines(OWED_LINES)
                 self._run(tx, calls)
                 units = [*told, *(call.operations for call in calls)]
                 lines = [*(line for _, line in owed), *_numbered(tx, units)]
                 if lines:
+                    self._tried_number = lines[-1]["n"]
                     mark.append((day, self._append(tx, adoption, day, lines)))
                 if owed:
                     tx.forget_unwritten_lines([number for number, _ in owed])
@@ -192,6 +197,7 @@ class Journal:
                 raise _CommitFailed(error) from error
             raise
         self._settled_on = day
+        self._sizes |= adoption.sizes
         if waiting:
             self._fallback.clear_pending(waiting)
         if adoption.messages:
@@ -199,6 +205,16 @@ class Journal:
                 "adopted %d messages of the fallback that the database did not have", adoption.messages
             )
         return adoption.messages
+
+    def _all_days(self, day: str) -> set[str]:
+        return {*self._fallback.days(), day}
+
+    def _changed_days(self, day: str) -> set[str]:
+        """Today, and the days beside it whose files changed: clocks that are set back over midnight, or differ from
+        process to process, leave lines there."""
+        today = date.fromisoformat(day)
+        beside = [str(today + timedelta(days=by)) for by in (-1, 1) if MIN_DAY < today < MAX_DAY]
+        return {day, *(one for one in beside if self._fallback.size(one) != self._sizes.get(one, 0))}
 
     def _uncovered(self, calls: list["JournalCall[Any]"]) -> None:
         """One transaction whose lines the database keeps, synced, until the fallback takes them."""
@@ -209,7 +225,9 @@ class Journal:
 
         with self._storage.write(stands=stands) as tx:
             self._run(tx, calls)
-            # Half a line, or a whole one that could not be taken back, may stand in the file: the place given here holds.
+            # Half a line, or a whole one that could not be taken back, may stand in the file: numbers that were tried
+            # are not given out again, and the place given here holds.
+            tx.set_meta(LAST_NUMBER, str(max(last_number(tx), self._tried_number)))
             units = [
                 [one for operation in call.operations for one in (operation, *_placed(operation))]
                 for call in calls

@@ -85,7 +85,9 @@ def _rebuilt(
                     tx.set_fallback_mark(day, size)
             first_line = header(store_id, zone(zone_name), fold_variants=bool(settings.fold_variants))
             fallback = Fallback(target, zone(zone_name), durable=True, header=first_line)
-            messages += settle(storage, fallback, tokenizers, found.pending())
+            journal = Journal(storage, fallback, tokenizers, SystemClock())
+            void(journal, found)
+            messages += settle(journal, found.pending())
             with storage.read() as reader:
                 sessions = sum(1 for _ in reader.dump_sessions())
         finally:
@@ -220,10 +222,21 @@ def _add_deletion(step: _Step, event: Event) -> None:
     step.changes.append(delete)
 
 
-def settle(storage: Storage, fallback: Fallback, tokenizers: Tokenizers, pending: Iterator[Operation]) -> int:
+def void(journal: Journal, found: Collected) -> None:
+    """Say of calls that were cut short that they do not count: lines will stand behind them, which would look as if they
+    had been complete and damaged later."""
+    torn = found.staging.newly_torn()
+
+    def work(_tx: Writer, operations: list[Operation]) -> None:
+        operations += ({"op": "void", "first": first, "last": last} for first, last in torn)
+
+    if torn:
+        journal.change(work)
+
+
+def settle(journal: Journal, pending: Iterator[Operation]) -> int:
     """Take up the calls that waited in the fallback when the database was lost; returns how many messages they
     brought. They come last, as they would have at the next write."""
-    journal = Journal(storage, fallback, tokenizers, SystemClock())
     settled = 0
     while calls := list(islice(pending, PENDING_AT_ONCE)):
         settled += journal.settle(calls)

@@ -33,6 +33,7 @@ from memstore.errors import (
     StoreFull,
     StoreMissing,
     StoreReadOnly,
+    StoreUnsound,
 )
 from memstore.fallback import Fallback, Operation
 from memstore.file_system import check_local, kind_of
@@ -52,7 +53,7 @@ from memstore.retention import Retention
 from memstore.session_key import parse_session_key
 from memstore.storage.base import SessionRow, Writer
 from memstore.storage.sqlite import SqliteStorage
-from memstore.storage.sqlite.checks import examine
+from memstore.storage.sqlite.checks import examine, examine_rows
 from memstore.storage.sqlite.connection import StatementHook
 from memstore.storage.sqlite.log_check import check_log
 from memstore.storage.sqlite.mending import mend
@@ -208,6 +209,11 @@ class MemoryStore:
         """
         with self._storage.read() as reader:
             store_id, zone_name = reader.meta("store_id"), reader.meta("timezone")
+            if (store_id is None or zone_name is None) and reader.team_ids():
+                raise StoreUnsound(
+                    f"{self.path} holds rows, but not its own id and zone: it is damaged, and left as it is. "
+                    f"Run: memstore doctor --db {self.path}"
+                )
         if store_id is None or zone_name is None:  # an empty file that only now got its tables
             zone_name = self.settings.timezone or machine_zone_name()
             meta = new_meta(new_id(self._clock.now()), zone_name, self.settings)
@@ -848,7 +854,8 @@ class MemoryStore:
     def doctor(self, *, full: bool = False) -> DoctorReport:
         """Look for damage and drift. Nothing is changed; each finding names the command that mends it.
 
-        :param full: compare the tokens of every row with its text; else of 2,000 rows of a larger text index.
+        :param full: look at every row's checksum and tokens, every term, and the vectors of retired generations too; else
+            at 2,000 rows of a larger table, spread evenly.
         """
         now = to_micros(self._clock.now())
         with self._storage.exclusive_connection():  # the file is still there, and no thread writes
@@ -898,9 +905,14 @@ class MemoryStore:
                 return replace(report, findings=(*log, *report.findings))
         except StoreMissing:
             raise
-        except StoreError as error:
+        except (StoreError, ConfigError) as error:
+            backup = newest_file(place)
             reserve = Reserve(place, (settings or Settings()).reserve_bytes)
-            return checks.unopened(place, error, reserve, newest_file(place))
+            report = checks.unopened(place, error, reserve, backup)
+            if isinstance(error, StoreError):
+                return report
+            rows = examine_rows(place, checks.way_back(place, backup))
+            return replace(report, findings=(*report.findings, *rows))
 
     def make_reserve(self) -> int:
         """Bring the reserve to its size again, as opening the store does where there is room; returns its bytes."""

@@ -10,12 +10,27 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from memstore.embedding import EmbedderIdentity, embeddable
+from memstore.faults import FaultPlan, FaultyFiles
+from memstore.power_loss import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from memstore.storage.sqlite.faults import FaultVFS
+
+__all__ = ["FaultPlan", "FaultVFS", "FaultyFiles", "HashEmbedder", "ManualClock", "SimulatedDisk"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "FaultVFS":  # the engine is loaded with it
+        from memstore.storage.sqlite.faults import FaultVFS
+
+        return FaultVFS
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUNS = re.compile(rf"(?P<han>[{_HAN}]+)|(?P<word>[^\W_{_HAN}]+)")

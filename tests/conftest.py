@@ -17,7 +17,7 @@ settings.register_profile(
 )
 settings.load_profile("memstore")
 
-FAST = Settings(durability="process", timezone="UTC")
+FAST = Settings(durability="process", timezone="UTC", reserve_bytes=0)
 """Survives the death of the process: enough where durability is not the subject."""
 
 OpenStore = Callable[..., MemoryStore]

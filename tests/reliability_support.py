@@ -18,7 +18,7 @@ from memstore.config import Settings
 from memstore.errors import StoreError
 from memstore.fallback import Line, day_files, folder_of, read_lines
 from memstore.store import MemoryStore
-from memstore.testing import ManualClock
+from memstore.testing import HashEmbedder, ManualClock
 from memstore.types import Message, Scope
 
 TESTS = Path(__file__).resolve().parent
@@ -30,7 +30,9 @@ COMPANIONS = ("", "-wal", "-shm")
 
 
 def open_store(path: Path, clock: ManualClock | None = None, **settings: object) -> MemoryStore:
-    return MemoryStore(path, clock=clock, settings=Settings(**{"timezone": "UTC", "reserve_bytes": 0, **settings}))
+    return MemoryStore(
+        path, clock=clock, settings=Settings(**{"timezone": "UTC", "reserve_bytes": 0, **settings})
+    )
 
 
 def say(store: MemoryStore, *texts: str, session: str = "agent:chat:one", scope: Scope = SCOPE) -> list[str]:
@@ -298,7 +300,8 @@ def play(path: Path, seed: int, steps: int, days: int = 3, **settings: object) -
 
 # --- what children do --------------------------------------------------------------------------------------
 
-PROCESSES, THREADS, CALLS, USERS = 8, 2, 60, 3
+PROCESSES, THREADS, USERS = 8, 2, 3
+CALLS = int(os.environ.get("MEMSTORE_TEST_CALLS", "30"))  # of each thread, short form; the full form is 200
 SHARED = "agent:chat:shared"
 
 
@@ -348,7 +351,8 @@ def run_threads(work: list) -> None:
 
 
 def child_write(path: str, process: int, folder: str) -> None:
-    with open_store(Path(path), durability="disk") as store:
+    # patient: what is counted is whether waiting for the lock ends well, not how fast this machine is
+    with open_store(Path(path), durability="disk", busy_timeout_s=60) as store:
         print("ready", flush=True)
         sys.stdin.readline()
         writers = [process * THREADS + thread for thread in range(THREADS)]
@@ -376,6 +380,26 @@ def child_read(path: str) -> None:
             searches += 1
             assert [row.id for row in held.dump_messages()] == before
         print(json.dumps([searches, most]), flush=True)
+
+
+def child_maintain(path: str) -> None:
+    """Rebuilds the text indexes, embeds and looks for damage, again and again, until it is told to stop."""
+    stop = threading.Event()
+    embedder = HashEmbedder(dim=16)
+    settings = Settings(timezone="UTC", reserve_bytes=0, busy_timeout_s=60)
+    with MemoryStore(path, embedder, settings=settings) as store:
+        print("ready", flush=True)
+        threading.Thread(
+            target=lambda: (sys.stdin.readline(), sys.stdin.readline(), stop.set()), daemon=True
+        ).start()
+        runs = 0
+        while not stop.is_set() or runs == 0:
+            store.reindex()
+            report = store.doctor()
+            assert report.ok, report.findings
+            store.index()
+            runs += 1
+        print(runs, flush=True)
 
 
 def child_open_and_close(path: str, times: int) -> None:
@@ -413,6 +437,10 @@ def die_behind_the_append(path: Path, text: str, clock: ManualClock | None = Non
 
 def child_die(path: str, text: str, at_the_start: bool = False) -> None:
     die_behind_the_append(Path(path), text, ManualClock(START) if at_the_start else None)
+
+
+def child_die_at(path: str, text: str, instant: str) -> None:
+    die_behind_the_append(Path(path), text, ManualClock(datetime.fromisoformat(instant)))
 
 
 def child_try_to_write(path: str) -> None:

@@ -484,7 +484,7 @@ def test_sessions_read_back_their_own_messages_only(cli: Cli, key: str) -> None:
     assert [h["content"] for h in cli.answer("search-messages", "mine", "--session", key)["hits"]] == [
         "mine alone"
     ]
-    assert {path.name for path in cli.db.parent.iterdir()} == {"memory.db", "memory.db.fallback"}
+    assert {path.name for path in cli.db.parent.iterdir()} == {"memory.db", "memory.db.fallback", "memory.db.reserve"}
 
 
 @pytest.mark.parametrize("key", ["../../etc/x", "/etc/x", "a:b", r"C:\x", ".", "", "x" * 300, "a\tb", r"a\b"])
@@ -493,7 +493,7 @@ def test_session_keys_that_could_do_harm_are_refused(cli: Cli, command: str, key
     result = cli(*command.split(), key)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "session key" in result.stderr
-    assert {path.name for path in cli.db.parent.iterdir()} == {"memory.db"}
+    assert {path.name for path in cli.db.parent.iterdir()} == {"memory.db", "memory.db.reserve"}
 
 
 # --- export ------------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ def test_export_to_a_file_is_private_and_writes_over_nothing(cli: Cli, tmp_path:
     assert cli.answer("export", "--out", str(out), "--force")["memories"] == 2
     assert len(lines(out.read_text("utf-8"))) == 2
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "out.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "memory.db.reserve", "out.jsonl"}
 
 
 def test_export_never_replaces_the_store(cli: Cli) -> None:
@@ -661,7 +661,7 @@ def test_sql_write_changes_and_errors_are_told(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all" * 100])
-@pytest.mark.parametrize("command", ["sql SELECT", "list", "doctor", "reindex", "add x"])
+@pytest.mark.parametrize("command", ["sql SELECT", "list", "reserve", "reindex", "add x"])
 def test_a_file_that_is_no_store_is_refused_untouched(empty: Cli, content: bytes, command: str) -> None:
     empty.db.write_bytes(content)
     result = empty(*command.split())

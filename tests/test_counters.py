@@ -1,5 +1,7 @@
-"""Cost by counting: statements, plans and virtual-machine steps do not grow with rows that are not asked for."""
+"""Cost by counting: statements, plans and virtual-machine steps do not grow with rows that are not asked for, and what
+is acknowledged costs the syncs that it must."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,8 +10,9 @@ import apsw
 import pytest
 
 from conftest import said
-from memstore import MemoryStore, Scope
-from memstore.testing import HashEmbedder
+from memstore import MemoryStore, NotPermitted, Scope, Settings
+from memstore.testing import FaultPlan, FaultVFS, FaultyFiles, HashEmbedder, ManualClock
+from reliability_support import run_threads
 
 ANA = Scope("acme", "ana", "helper")
 SMALL, LARGE = 50, 3_000
@@ -260,3 +263,150 @@ def test_the_steps_of_indexing_a_batch_do_not_grow_with_what_waits(tmp_path):
             assert store.index().embedded == rows
             used.append(steps.ours)
     assert used[1] <= 4.4 * used[0], used
+
+
+# --- syncs ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def counted(folder, durability: str) -> Iterator[tuple[MemoryStore, FaultPlan]]:
+    """A store in the middle of a day, whose file operations are counted: the day file is there, nothing waits."""
+    plan = FaultPlan()
+    settings = Settings(durability=durability, timezone="UTC", idle_checkpoint_s=None)
+    with (
+        FaultVFS(plan) as layer,
+        MemoryStore(
+            folder / "memory.db",
+            clock=ManualClock(),
+            settings=settings,
+            vfs=layer.name,
+            files=FaultyFiles(plan),
+        ) as store,
+    ):
+        store.record(ANA, said("start"), "chat")
+        store.record(ANA, said("start"), "other", transcript=True)
+        store.add(ANA, "start")
+        plan.reset()
+        yield store, plan
+
+
+def syncs(plan: FaultPlan) -> tuple[int, int]:
+    """(of day files, of the database and its log); nothing else is synced."""
+    of_days, of_database = (
+        plan.count("sync", "*.jsonl"),
+        plan.count("sync", "memory.db*") - plan.count("sync", "memory.db.fallback*"),
+    )
+    assert of_days + of_database == plan.count("sync")
+    return of_days, of_database
+
+
+COVERED: dict[str, Callable[[MemoryStore], object]] = {
+    "record": lambda store: store.record(ANA, said("one more"), "chat"),
+    "record many": lambda store: store.record(ANA, said(*(text(n) for n in range(50))), "chat"),
+    "a new session": lambda store: store.record(ANA, said("one more"), "new"),
+    "a new user": lambda store: store.record(Scope("acme", "bo", "helper"), said("one more"), "chat"),
+    "a new team": lambda store: store.record(Scope("umbrella", "cy", "helper"), said("one more"), "chat"),
+    "transcript": lambda store: store.record(ANA, said("start", "next"), "other", transcript=True),
+    "fork": lambda store: store.record(ANA, said("otherwise", "next"), "other", transcript=True),
+    "a session's record": lambda store: store.set_session(ANA, "chat", title="x"),
+    "clear": lambda store: store.clear_session(ANA, "chat"),
+    "delete a session": lambda store: store.delete_session(ANA, "chat"),
+    "delete a message": lambda store: store.delete(ANA, store.messages(ANA, "chat")[0].id),
+}
+UNCOVERED: dict[str, Callable[[MemoryStore], object]] = {
+    "add": lambda store: store.add(ANA, "one more memory"),
+    "update": lambda store: store.update(ANA, store.get_all(ANA)[0].id, content="another"),
+    "delete a memory": lambda store: store.delete(ANA, store.get_all(ANA)[0].id),
+}
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_what_the_fallback_covers_costs_one_sync_of_it_and_none_of_the_database(tmp_path, name):
+    with counted(tmp_path, "disk") as (store, plan):
+        COVERED[name](store)
+        assert syncs(plan) == (1, 0)
+        assert plan.count("write", "*-wal") > 0
+
+
+@pytest.mark.parametrize("name", UNCOVERED)
+def test_what_it_does_not_cover_costs_one_sync_of_the_log(tmp_path, name):
+    with counted(tmp_path, "disk") as (store, plan):
+        UNCOVERED[name](store)
+        assert syncs(plan) == (0, 1)
+
+
+def test_every_call_has_its_own_sync(tmp_path):
+    """N: 30 calls one after another."""
+    with counted(tmp_path, "disk") as (store, plan):
+        for number in range(30):
+            store.record(ANA, said(f"word {number}"), "chat")
+            assert syncs(plan) == (number + 1, 0)
+
+
+def test_nothing_is_synced_where_only_the_process_may_die(tmp_path):
+    with counted(tmp_path, "process") as (store, plan):
+        for work in (*COVERED.values(), *UNCOVERED.values()):
+            with_its_rows(store)
+            work(store)
+        assert syncs(plan) == (0, 0)
+        assert plan.count("write", "*.jsonl") >= len(COVERED)
+
+
+def with_its_rows(store: MemoryStore) -> None:
+    """What the pieces of work above look for, whichever came before."""
+    store.record(ANA, said("there"), "chat")
+    store.add(ANA, "there")
+
+
+@pytest.mark.parametrize("callers", [2, 16])
+def test_callers_that_come_at_the_same_time_share_a_sync(tmp_path, callers):
+    """All wait before the first one is let through; each has its own answer."""
+    with counted(tmp_path, "disk") as (store, plan):
+        grouping = store._journal._grouping
+        receipts = {}
+
+        def call(number: int) -> None:
+            receipts[number] = store.record(ANA, said(f"caller {number}"), f"chat {number}")
+
+        def let_through() -> None:
+            try:
+                while len(grouping._waiting) < callers:
+                    os.sched_yield()
+            finally:
+                grouping.leading.release()
+
+        grouping.leading.acquire()
+        run_threads([let_through, *(lambda n=number: call(n) for number in range(callers))])
+        assert syncs(plan) == (1, 0)
+        assert {receipt.stored for receipt in receipts.values()} == {"both"}
+        for number, receipt in receipts.items():
+            assert [m.id for m in store.messages(ANA, f"chat {number}")] == list(receipt.ids)
+            assert store.get(ANA, receipt.ids[0]).content == f"caller {number}"
+
+
+def test_a_fault_of_one_call_is_not_paid_by_those_that_shared_its_transaction(tmp_path):
+    """A stranger to the team among them is refused; the others share one sync all the same."""
+    with counted(tmp_path, "disk") as (store, plan):
+        store.record(Scope("acme", "bo", "helper"), said("start"), "chat")
+        with store._storage.write() as tx:
+            tx._run("UPDATE teams SET auto_join = 0")
+        plan.reset()
+        grouping, outcomes = store._journal._grouping, {}
+
+        def call(user: str) -> None:
+            try:
+                outcomes[user] = store.record(Scope("acme", user, "helper"), said("hello"), "chat").stored
+            except NotPermitted as error:
+                outcomes[user] = type(error).__name__
+
+        def let_through() -> None:
+            try:
+                while len(grouping._waiting) < 3:
+                    os.sched_yield()
+            finally:
+                grouping.leading.release()
+
+        grouping.leading.acquire()
+        run_threads([let_through, *(lambda u=user: call(u) for user in ("ana", "bo", "stranger"))])
+        assert outcomes == {"ana": "both", "bo": "both", "stranger": "NotPermitted"}
+        assert syncs(plan) == (1, 0)

@@ -47,6 +47,11 @@ with MemoryStore(sys.argv[1], embedder="local", clock=ManualClock()) as store:
 def answers(path, number: int) -> list[str]:
     """One process' answers. Hashes are seeded otherwise in each, and the order of the questions changes."""
     environment = {**os.environ, "PYTHONHASHSEED": str(number)}
+    for threads in (
+        "OPENBLAS_NUM_THREADS",
+        "OMP_NUM_THREADS",
+    ):  # as many as a program has, where tests get by with one
+        environment.pop(threads, None)
     ran = subprocess.run(
         [sys.executable, "-c", ASK, str(path), str(number)], capture_output=True, text=True, env=environment
     )

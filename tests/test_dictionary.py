@@ -217,7 +217,8 @@ def test_many_rows_are_built_beforehand_and_a_kill_changes_nothing(tmp_path):
                     os._exit(9)
                 left[0] -= counting[0]
 
-            with MemoryStore(path, statement_hook=stop) as store:
+            settings = Settings(durability="process")  # as the disk is not what fails here
+            with MemoryStore(path, settings=settings, statement_hook=stop) as store:
                 counting[0] = 1
                 store.add_words(ANA, ["量子退火机"])
 

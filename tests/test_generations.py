@@ -308,7 +308,7 @@ def test_dropping_frees_a_retired_generation(changed):
     assert (dropped.number, dropped.vectors) == (1, 60)
     assert states(new) == [(2, "other", "active")]
     assert not [name for name in embedding_tables(new) if name.startswith("vectors_1_")]
-    assert new.doctor().findings == ()
+    assert [f for f in new.doctor().findings if f.check != "backups"] == []
     assert new.recall(ANA, "rain").degraded == ()
     assert old.reindex().embedded == 60
     assert states(old) == [(2, "other", "retired"), (3, "hash", "active")]
@@ -835,7 +835,7 @@ def test_a_deleted_rows_vector_in_a_retired_generation_is_named(changed, layer):
     [finding] = [f for f in new.doctor().findings if f.severity == "warning"]
     assert finding.repair == "memstore generations drop 1"
     new.drop_generation(1)
-    assert new.doctor().findings == ()
+    assert [f for f in new.doctor().findings if f.check != "backups"] == []
 
 
 def test_a_deleted_row_leaves_every_generation(changed):

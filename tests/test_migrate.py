@@ -28,7 +28,6 @@ from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.connection import open_connection
 from reliability_support import (
     ROOT,
-    SCOPE,
     assert_sound,
     finish_child,
     in_fork,
@@ -258,83 +257,6 @@ def test_making_a_store_that_is_killed_leaves_nothing_at_its_path(tmp_path):
     with open_store(path) as store:
         say(store, "works")
         assert_sound(store)
-
-
-def test_a_store_of_the_first_schema_keeps_everything(tmp_path):
-    """Rows, indexes and settings of a store that knew only the first step."""
-    path = tmp_path / "store.db"
-    an_empty_schema(path)
-    connection = opened(path)
-    with pytest.raises(KeyboardInterrupt):
-        migrate(connection, path, stop_in(2))
-    statements_of_the_first_version(connection)
-    before = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in OLD_TABLES}
-    connection.close()
-    with open_store(path) as store:
-        after = {}
-        with store._storage.exclusive_connection() as found:
-            for table, rows in before.items():
-                columns = len(rows[0]) if rows else 1
-                after[table] = [row[:columns] for row in found.execute(f"SELECT * FROM {table}").fetchall()]
-            indexes = found.execute(
-                "SELECT table_name, state, tokenizer, filled_to FROM text_indexes"
-            ).fetchall()
-            stated = found.execute(
-                "SELECT valid_to, stated_valid_to FROM memory_versions ORDER BY version"
-            ).fetchall()
-        assert after == before
-        assert indexes == [
-            ("text_memories_1", "active", "the first", 0),
-            ("text_messages_1", "active", "the first", 0),
-        ]
-        assert stated == [(5, None), (9, 9)]
-        assert [f.check for f in store.doctor().findings if f.severity == "error"] == ["tokenizer"]
-        store.reindex()
-        assert [f for f in store.doctor().findings if f.severity == "error"] == []
-        assert store.search_messages(SCOPE, "会议")[0].content == "会议改到周四"
-
-
-OLD_TABLES = ("teams", "members", "owners", "sessions", "messages", "memories", "memory_versions", "jobs")
-
-
-def statements_of_the_first_version(connection: apsw.Connection) -> None:
-    """What version 0.1 wrote: a message, and a memory of two versions."""
-    slot = 1 << 50 | 1 << 32
-    for statement in (
-        "INSERT INTO store_meta VALUES ('store_id', 'S'), ('timezone', 'UTC'), ('tokenizer', 'the first')",
-        "INSERT INTO teams VALUES (1, 'team', 1, 1)",
-        "INSERT INTO members VALUES ('team', 'user', 'admin', 1, NULL)",
-        f"INSERT INTO owners VALUES ({1 << 18}, 'team', NULL, 0, 0), ({1 << 18 | 1}, 'team', 'user', 3, 3)",
-        (
-            "INSERT INTO sessions (team_id, user_id, agent_id, session, channel, chat_id, title, titled_by, last_pos, created_at, updated_at)"
-            " VALUES ('team', 'user', 'agent', 'agent:chat:one', 'chat', 'one', 'x', 'default', 1, 1, 1)"
-        ),
-        (
-            "INSERT INTO messages (slot, arrival, id, team_id, user_id, agent_id, session, pos, role, content, source_kind, trust,"
-            f" created_at, recorded_at, checksum) VALUES ({slot + 1}, 1, 'm', 'team', 'user', 'agent', 'agent:chat:one', 1, 'user',"
-            " '\"会议改到周四\"', 'user', 3, 1, 1, 'c')"
-        ),
-        "INSERT INTO memories (team_id, id, user_id, version, created_at) VALUES ('team', 'a', 'user', 2, 1)",
-        *(
-            "INSERT INTO memory_versions (slot, arrival, id, version, team_id, user_id, agent_id, state, kind, priority, content,"
-            f" source_kind, trust, valid_to, recorded_at, superseded_at, actor, checksum) VALUES ({slot + n + 1}, {n + 1}, 'a', {n},"
-            f" 'team', 'user', 'agent', '{state}', 'episodic', 50, '银行卡', 'user', 3, {ends}, {n}, {superseded}, 'user', 'c')"
-            for n, state, ends, superseded in ((1, "superseded", 5, 5), (2, "live", 9, "NULL"))
-        ),
-        "INSERT INTO jobs (kind, team_id, user_id, dedupe_key, created_at) VALUES ('index', 'team', 'user', 'k', 1)",
-    ):
-        connection.execute(statement).fetchall()
-    for layer, count in (("messages", 1), ("memories", 2)):
-        name = f"text_{layer}_1"
-        connection.execute(
-            f"CREATE VIRTUAL TABLE {name} USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
-        ).fetchall()
-        connection.execute("INSERT INTO text_indexes VALUES (?, 1, ?)", (name, layer)).fetchall()
-        for n in range(count):
-            rowid = slot + 1 + n + (layer == "memories")
-            connection.execute(
-                f"INSERT INTO {name} (rowid, words, literal) VALUES ({rowid}, 'old', 'old')"
-            ).fetchall()
 
 
 # --- several at once --------------------------------------------------------------------------------------

@@ -474,11 +474,12 @@ def test_copies_under_other_names_are_no_day_files(tmp_path):
 # --- recover itself cut short -----------------------------------------------------------------------------
 
 
-def test_a_recovery_that_is_killed_leaves_nothing_at_the_target_and_the_next_one_works(tmp_path):
+def test_a_recovery_that_is_killed_leaves_nothing_at_the_target_and_the_next_one_works(tmp_path, monkeypatch):
+    monkeypatch.setattr("memstore.recovery.BATCH_ROWS", 300)
     path = tmp_path / "store.db"
     wanted = play(path, seed=11, steps=1_000)
     remove_database(path)
-    for killed_at in (1, 2):  # N: 2 kills, after the first and the second batch of 1,000 rows
+    for killed_at in (1, 2):  # N: 2 kills, after the first and the second batch
 
         def work(at: int = killed_at) -> None:
             calls = Counter()

@@ -4,6 +4,7 @@ import click
 
 from memstore import __version__
 from memstore.cli import (
+    commands_backup,
     commands_bench,
     commands_dict,
     commands_generations,
@@ -41,6 +42,7 @@ for _module in (
     commands_recall,
     commands_read,
     commands_upkeep,
+    commands_backup,
     commands_import,
     commands_generations,
     commands_dict,

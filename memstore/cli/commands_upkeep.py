@@ -1,4 +1,4 @@
-"""The operator's commands: index, reindex, recover, doctor, sql."""
+"""The operator's commands: index, reindex, recover, doctor, reserve, sql."""
 
 import sys
 from dataclasses import replace
@@ -10,6 +10,7 @@ from memstore.cli.options import Target, with_target
 from memstore.cli.output import show
 from memstore.cli.progress import progress
 from memstore.config import ENVIRONMENT
+from memstore.file_system import check_local, kind_of
 
 RESUMES = "What was done stays; run the same command again to go on from there."
 BEGINS_ANEW = "Nothing half-made is left at the target; run the same command again to recover."
@@ -78,20 +79,57 @@ def recover(target: Target, *, out: str | None, fold_variants: bool | None) -> N
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Compare the tokens of every row, however many there are.")
+@click.option("--full", is_flag=True, help="Look at every row, vector and token, however many there are.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout; it is the default.")
 @with_target
-def doctor(target: Target, *, full: bool) -> None:
+def doctor(target: Target, *, full: bool, as_json: bool) -> None:
     """Look for damage and drift; nothing is changed. Exits with 1 when something is wrong.
 
     \b
-    Example:
+    Examples:
       memstore doctor --db memory.db --format text
+      memstore doctor --db memory.db --full --json
     """
-    with target.open() as store:
-        report = store.doctor(full=full)
-    show(target, "doctor", report)
+    target.check_there()
+    from memstore.store import MemoryStore
+
+    report = MemoryStore.examine(target.path, target.embedder, settings=target.settings(), full=full)
+    show(replace(target, as_text=target.as_text and not as_json), "doctor", report)
     if not report.ok:
         click.get_current_context().exit(FAILED)
+
+
+@click.command()
+@click.option("--release", is_flag=True, help="Give it up: its room is free for a few more writes.")
+@with_target
+def reserve(target: Target, *, release: bool) -> None:
+    """Bring the reserve to its size: room beside the database that lets deletes run when the disk is full.
+
+    \b
+    Example:
+      memstore reserve --db memory.db
+    """
+    with target.open() as store:
+        freed = store.release_reserve() if release else 0
+        held = 0 if release else store.make_reserve()
+        wanted = store.settings.reserve_bytes
+    show(target, "record", {"held_bytes": held, "freed_bytes": freed, "wanted_bytes": wanted})
+    if not release and held < wanted:
+        click.get_current_context().exit(FAILED)
+
+
+@click.command()
+@with_target
+def checkpoint(target: Target) -> None:
+    """Empty the write-ahead log into the database file now. It is done without being asked when the store is idle.
+
+    \b
+    Example:
+      memstore checkpoint --db memory.db
+    """
+    with target.open() as store:
+        result = store.checkpoint()
+    show(target, "record", result)
 
 
 @click.command()
@@ -113,6 +151,7 @@ def sql(target: Target, *, statement: str | None, write: bool) -> None:
     target.check_there()
     from memstore.storage.sqlite.inspection import Inspection
 
+    check_local(target.path, kind_of(target.path), forced=target.network_file_system)
     with Inspection(target.path.absolute(), write=write) as inspection:
         if statement is None and sys.stdin.isatty():
             inspection.shell()
@@ -122,4 +161,4 @@ def sql(target: Target, *, statement: str | None, write: bool) -> None:
         show(target, "rows", {"rows": inspection.rows(statement)})
 
 
-COMMANDS = (index, reindex, recover, doctor, sql)
+COMMANDS = (index, reindex, recover, doctor, checkpoint, reserve, sql)

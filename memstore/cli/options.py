@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from memstore.cli.failures import switch_debug_on
-from memstore.config import ENVIRONMENT, Settings, from_environment
+from memstore.config import ENVIRONMENT, Settings, from_environment, network_file_system_allowed
 from memstore.errors import StoreMissing
 from memstore.session_key import DEFAULT_CHANNEL, session_key
 from memstore.types import Scope
@@ -36,6 +36,7 @@ class Target:
     embedder: str | None
     timezone: str | None
     as_text: bool
+    network_file_system: bool = False
 
     @property
     def path(self) -> Path:
@@ -66,7 +67,7 @@ class Target:
         return str(session_key(DEFAULT_AGENT, DEFAULT_CHANNEL, session))
 
     def settings(self) -> Settings:
-        return Settings(timezone=self.timezone)
+        return Settings(timezone=self.timezone, network_file_system=self.network_file_system)
 
     def open(self, *, create: bool = False, fold_variants: bool | None = None) -> "MemoryStore":
         """Open the store; only commands that bring something in make one.
@@ -86,14 +87,12 @@ class Target:
         """:raises StoreMissing: naming the command that makes the store, or makes it again."""
         if self.path.exists():
             return
-        from memstore.fallback import folder_of, holds_lines
+        from memstore.backup import missing_but_not_lost
 
         path = self.path.absolute()
-        if holds_lines(path):
-            raise StoreMissing(
-                f"{path} is missing, but {folder_of(path)} holds messages of it. "
-                f"To rebuild it run: memstore recover --db {path}"
-            )
+        found = missing_but_not_lost(path)
+        if found is not None:
+            raise StoreMissing(found)
         raise StoreMissing(
             f"there is no store at {path}. To make one run: memstore init --db {path} "
             "(or check --db and MEMSTORE_DB)"
@@ -113,6 +112,7 @@ def _target(values: dict[str, Any]) -> Target:
         embedder=None if embedder in (None, "", "none") else embedder,
         timezone=values["timezone"],
         as_text=values["output_format"] == "text",
+        network_file_system=values["network_file_system"] or network_file_system_allowed(),
     )
 
 
@@ -153,9 +153,17 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         show_default=True,
         help="JSON for programs, text for people.",
     ),
+    click.option(
+        "--network-file-system",
+        is_flag=True,
+        help="Open a store on a network file system all the same; only one process at a time may. "
+        f"[{ENVIRONMENT['network_file_system']}=1]",
+    ),
     debug_option,
 )
-_NAMES = ("db", "team", "user", "agent", "task", "embedder", "timezone", "output_format")
+_NAMES = (
+    "db", "team", "user", "agent", "task", "embedder", "timezone", "output_format", "network_file_system",
+)  # fmt: skip
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,15 +11,19 @@ import click
 
 from memstore.times import render
 from memstore.types import (
+    BackupRecord,
     Change,
     DictionaryWord,
     DoctorReport,
+    FallbackDay,
     GenerationRecord,
     Memory,
+    PruneReport,
     Recall,
     RecallTrace,
     Replay,
     SessionRecord,
+    SpaceReport,
     StoredMessage,
     WhyNot,
 )
@@ -220,11 +224,12 @@ def doctor(report: DoctorReport) -> None:
     for finding in report.findings:
         click.echo(f"{finding.severity}: {finding.check}: {safe(finding.message)}")
         if finding.repair:
-            click.echo(f"   to mend it: {finding.repair}")
+            click.echo(f"   to mend it: {safe(finding.repair)}")
     click.echo("sound" if report.ok else "not sound")
-    click.echo(
-        ", ".join(f"{name} {_shown(value)}" for name, value in (report.counts | report.versions).items())
-    )
+    for group in (report.counts, report.place, report.versions):
+        if group:
+            shown = ((name, "unknown" if value is None else _shown(value)) for name, value in group.items())
+            click.echo(", ".join(f"{name} {value}" for name, value in shown))
 
 
 def generations(document: Mapping[str, Any]) -> None:
@@ -236,6 +241,51 @@ def generations(document: Mapping[str, Any]) -> None:
     shown = ("number", "state", "model", "revision", "dim", "vectors", "pending", "refused", "activated_at")
     rows = [(*(getattr(g, name) for name in shown), f"{g.bytes / 1e6:.1f}") for g in found]
     _table((*shown[:-1], "activated", "MB"), rows)
+
+
+def backups(document: Mapping[str, Any]) -> None:
+    """The recorded backups, oldest first."""
+    found: list[BackupRecord] = document["backups"]
+    if not found:
+        click.echo("no backups yet; run: memstore backup")
+        return
+    rows = [(b.taken_at, f"{b.bytes / 1e6:.1f}", b.present, b.path) for b in found]
+    _table(("taken", "MB", "there", "file"), rows)
+
+
+def space(document: SpaceReport) -> None:
+    """What a vacuum gave back."""
+    before, after = document.bytes_before / 1e6, document.bytes_after / 1e6
+    click.echo(f"database: {before:.1f} MB before, {after:.1f} MB now")
+    before, after = document.log_bytes_before / 1e6, document.log_bytes_after / 1e6
+    click.echo(f"write-ahead log: {before:.1f} MB before, {after:.1f} MB now")
+    if document.pending:
+        click.echo("another process is still reading: the files shrink when it is through")
+    if document.strays:
+        click.echo(f"{document.strays} index entries without a row were removed")
+    for number in document.retired:
+        click.echo(f"generation {number} is retired and kept; to free it: memstore generations drop {number}")
+
+
+def fallback_days(document: Mapping[str, Any]) -> None:
+    """The day files, oldest first."""
+    found: list[FallbackDay] = document["days"]
+    if not found:
+        click.echo("no day files")
+        return
+    rows = [(d.day, d.bytes, d.lines, d.contained, d.backup or "none") for d in found]
+    _table(("day", "bytes", "lines", "in the database", "in the backup"), rows)
+
+
+def pruned(document: PruneReport) -> None:
+    """Day files that went, and those that stayed with the reason."""
+    click.echo(f"removed {len(document.removed)} day files, {document.freed_bytes} bytes")
+    for day in document.removed:
+        click.echo(f"  {safe(day)}")
+    if document.kept:
+        click.echo("kept:")
+    for kept in document.kept:
+        click.echo(f"  {safe(kept.day)}  {kept.bytes} bytes: {safe(kept.reason)}")
 
 
 def words(document: Mapping[str, Any]) -> None:
@@ -324,6 +374,10 @@ VIEWS: Mapping[str, Callable[[Any], None]] = {
     "record": record,
     "doctor": doctor,
     "generations": generations,
+    "backups": backups,
+    "space": space,
+    "fallback_days": fallback_days,
+    "pruned": pruned,
     "words": words,
     "rows": rows,
     "bench": bench,

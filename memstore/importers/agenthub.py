@@ -1,7 +1,8 @@
 """Folders of AgentHub: a JSONL file a session, named by its key, with a small ``.meta.json`` beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from memstore.importers.turns import Turn
 from memstore.session_key import SessionKey, session_key
 from memstore.sessions import DEFAULT_TITLE
 from memstore.times import parse_instant
-from memstore.types import ImportReport, Progress, Scope
+from memstore.types import ImportReport, Progress, Scope, SkippedLine
 
 SUMMARY_MARK = "[历史摘要]"
 OLD_AGENT = "default"
@@ -27,6 +28,7 @@ def import_agenthub(
     team_id: str = "default",
     user_id: str | None = None,
     progress: Progress | None = None,
+    skipped: Callable[[SkippedLine], None] | None = None,
 ) -> ImportReport:
     """Import the sessions of an AgentHub folder with their titles, pins and creation times.
 
@@ -39,7 +41,9 @@ def import_agenthub(
 
     Profiles (``MEMORY.md``, ``USER.md``) are reported as skipped.
 
+    :param skipped: handed every line that could not be used; the report counts them all and names the first 1,000.
     :raises InvalidInput: when there is no such folder, or nothing in it looks like AgentHub's.
+    :raises ImportStopped: when the store takes no more; see :func:`memstore.importers.import_jsonl`.
     """
     Scope(team_id, "-" if user_id is None else user_id)  # refuses what can be none before anything is read
     try:
@@ -52,7 +56,7 @@ def import_agenthub(
         raise InvalidInput(f"{folder} cannot be imported: {error}") from error
     if not homes:
         raise InvalidInput(f"{folder} holds no AgentHub sessions (data/<agent>/sessions/*.jsonl)")
-    intake = Intake(store, [path for _, path in sessions], progress)
+    intake = Intake(store, [path for _, path in sessions], progress, skipped)
     for home, path in sessions:
         _import_session(store, intake, home, path, team_id, user_id)
     for home in homes:
@@ -133,8 +137,16 @@ def _import_session(
         intake.skip(meta_path, fault)
     if not held:
         return
+    told = partial(
+        store.set_session,
+        scope,
+        str(key),
+        title=meta.title,
+        pinned=meta.pinned,
+        created_at=meta.created_at,
+    )
     try:
-        store.set_session(scope, str(key), title=meta.title, pinned=meta.pinned, created_at=meta.created_at)
+        intake.change(told)
     except NotFound:
         intake.skip(meta_path, "the session was deleted in this store; its title and pin were left alone")
 

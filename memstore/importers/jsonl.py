@@ -1,13 +1,14 @@
 """Plain JSONL transcripts: one message a line."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from memstore.errors import InvalidInput
 from memstore.importers.intake import Intake, Placed, Store
 from memstore.importers.turns import Turn
 from memstore.session_key import SessionKey, parse_session_key
-from memstore.types import ImportReport, Progress, Scope
+from memstore.types import ImportReport, Progress, Scope, SkippedLine
 
 DEFAULT_TEAM = "default"
 DEFAULT_AGENT = "default"
@@ -23,6 +24,7 @@ def import_jsonl(
     task_id: str | None = None,
     session: str | None = None,
     progress: Progress | None = None,
+    skipped: Callable[[SkippedLine], None] | None = None,
 ) -> ImportReport:
     """Import a JSONL file, or all ``*.jsonl`` files below a folder.
 
@@ -40,11 +42,14 @@ def import_jsonl(
 
     :param session: the session of all lines, whatever they say.
     :param progress: called with the bytes done and the bytes of all files.
+    :param skipped: handed every line that could not be used; the report counts them all and names the first 1,000.
     :raises InvalidInput: when there is nothing to import, or what is given here cannot be a scope or session.
+    :raises ImportStopped: when the store takes no more (locked, disk full, damaged). What was read until then is kept,
+        its ``report`` counts it, and running the import again goes on from there.
     """
     given = _Given(team_id, user_id, agent_id, task_id, session)
     files = _files(Path(path))
-    intake = Intake(store, files, progress)
+    intake = Intake(store, files, progress, skipped)
     for file in files:
         intake.file(file, _Placing(given, file.name).place)
     return intake.report()

@@ -55,6 +55,7 @@ class SqliteStorage:
         self._write_lock = threading.RLock()
         self._writer: apsw.Connection | None = None
         self._writing = False
+        self._synced_fully: bool | None = None  # of the writing connection; None: not known
         self._idle: list[apsw.Connection] = []
         self._idle_lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(POOL_SIZE)
@@ -195,6 +196,8 @@ class SqliteStorage:
                     timeout = MAINTENANCE_BUSY_TIMEOUT_S if maintenance else self._busy_timeout_s
                     connection.set_busy_timeout(int(timeout * 1000))
                     connection.execute("BEGIN IMMEDIATE").fetchall()
+                    # A newer program may have changed the schema under this one while it was open.
+                    check_not_newer(self.path, int(connection.pragma("user_version")))
                     yield SqliteWriter(connection)
                     self._commit(connection, stands, full=full)
             except BaseException as error:
@@ -237,13 +240,13 @@ class SqliteStorage:
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise StoreMissing(
                 f"{self.path} was removed or replaced while it was open here; nothing was written. Close this store, "
-                f"then put the file back, or run: memstore recover --db {self.path}"
+                f"then put the file back, or run: memstore restore BACKUP --db {self.path} (without a backup: memstore recover)"
             )
 
     def _set_synchronous(self, connection: apsw.Connection, *, full: bool) -> None:
-        wanted = 2 if full else 1
-        if int(connection.pragma("synchronous")) != wanted:
-            connection.pragma("synchronous", wanted)
+        if self._synced_fully is not full:
+            connection.pragma("synchronous", 2 if full else 1)
+            self._synced_fully = full
 
     def _abandon(self, error: BaseException) -> None:
         connection = self._writer
@@ -315,6 +318,7 @@ class SqliteStorage:
     def _writer_connection(self) -> apsw.Connection:
         if self._writer is None:
             self._writer = self._open()
+            self._synced_fully = None
         return self._writer
 
     def _open(self) -> apsw.Connection:

@@ -1,40 +1,147 @@
 """What ``doctor`` finds inside the SQLite file."""
 
+import shlex
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from memstore.storage.migrate import edited_steps
-from memstore.storage.sqlite import keys, text_index, vector_index
-from memstore.storage.sqlite.connection import all_rows, scalar
+from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S
+from memstore.storage.migrate import edited_steps, newest_version
+from memstore.storage.sqlite import vector_index
+from memstore.storage.sqlite.connection import all_rows, driver_errors, open_connection, scalar
+from memstore.storage.sqlite.index_checks import (
+    REINDEX,
+    ROWS_COMPARED,
+    TokenizerOf,
+    check_text,
+    check_vectors,
+)
+from memstore.storage.sqlite.reader import SqliteReader
+from memstore.storage.sqlite.row_checks import check_checksums, check_rules
 from memstore.text import Tokenizer
-from memstore.types import LAYERS, Finding, Layer
+from memstore.types import Finding
 
-REINDEX = "memstore reindex"
 RECOVER = "memstore recover --out NEW.db"
-MAX_TEAMS = 500
-ROWS_COMPARED = 2_000
-"""Of a larger index so many rows' tokens are compared with their text, spread evenly, unless all are asked for."""
-TokenizerOf = Callable[[str], Tokenizer]
-"""Gives a team's tokenizer."""
+INDEX = "memstore index"
+VACUUM = "memstore vacuum"
+LINES_SHOWN = 3
+"""Of what SQLite says against one table."""
+JOBS_SHOWN = 20
+_UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, UnicodeDecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What ``doctor`` found in a file. Without ``sound`` rows nothing else is worth asking."""
+
+    findings: list[Finding]
+    counts: dict[str, int]
+    versions: dict[str, str]
+    sound: bool
+
+
+def examine(
+    path: Path,
+    tokenizer_of: Callable[[SqliteReader, str], Tokenizer],
+    *,
+    full: bool,
+    now: int,
+    repair: str,
+    vfs: str | None = None,
+) -> Examined:
+    """Look at a file through a connection of its own: what others have in their caches proves nothing of the disk, and
+    after damage was met a connection is not to be used any more."""
+    connection = open_connection(
+        path, busy_timeout_s=MAINTENANCE_BUSY_TIMEOUT_S, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs
+    )
+    try:
+        with driver_errors(path):
+            reader = SqliteReader(connection)
+            findings = check_file(
+                connection,
+                path,
+                lambda team_id: tokenizer_of(reader, team_id),
+                full=full,
+                now=now,
+                repair=repair,
+            )
+            sound = not any(
+                finding.severity == "error" and finding.check in ("tables", "constraints")
+                for finding in findings
+            )
+            versions = {
+                "sqlite": str(scalar(connection, "SELECT sqlite_version()")),
+                "sqlite-vec": str(scalar(connection, "SELECT vec_version()")),
+                "apsw": apsw.apsw_version(),
+                "schema": str(newest_version()),
+            }
+            found = Examined(findings, counts(connection) if sound else {}, versions, sound)
+    finally:
+        connection.close()
+    if not any(finding.severity == "error" for finding in findings):
+        findings += _check_free_pages(path, vfs)
+    return found
+
+
+def examine_rows(path: Path, repair: str, *, vfs: str | None = None) -> list[Finding]:
+    """The same of the rows alone, for a store that says something of itself with which it cannot be used."""
+    connection = open_connection(
+        path, busy_timeout_s=MAINTENANCE_BUSY_TIMEOUT_S, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs
+    )
+    try:
+        with driver_errors(path):
+            return _readable("tables", repair, lambda: check_tables(connection, repair))
+    finally:
+        connection.close()
 
 
 def check_file(
-    connection: apsw.Connection, path: Path, tokenizer_of: TokenizerOf, *, full: bool = False
+    connection: apsw.Connection,
+    path: Path,
+    tokenizer_of: TokenizerOf,
+    *,
+    full: bool = False,
+    now: int | None = None,
+    repair: str = RECOVER,
 ) -> list[Finding]:
-    """Tables, constraints, indexes, vectors, queue, and the modes of the files."""
-    findings = _check_tables(connection)
+    """Tables, constraints, checksums, indexes, vectors, queue, and the modes of the files.
+
+    :param now: microseconds; leases that ended before count as left behind. :param repair: of damaged tables.
+    """
+    modes = check_modes(path)
+    findings = _readable("tables", repair, lambda: check_tables(connection, repair))
     if findings:
-        return findings  # what stands on damaged tables proves nothing
-    return [
-        *_check_migrations(connection),
-        *_check_text(connection, tokenizer_of, full=full),
-        *_check_vectors(connection),
-        *_check_queue(connection),
-        *_check_modes(path),
-    ]
+        return [*findings, *modes]  # what stands on damaged tables proves nothing
+    compared = None if full else ROWS_COMPARED
+    findings = _readable("tables", repair, lambda: check_checksums(connection, repair, compared))
+    if any(finding.severity == "error" for finding in findings):
+        return [*findings, *modes]
+    sections: tuple[tuple[str, str, Callable[[], list[Finding]]], ...] = (
+        ("migrations", repair, lambda: _check_migrations(connection)),
+        ("text index", REINDEX, lambda: check_text(connection, tokenizer_of, full=full)),
+        ("vectors", REINDEX, lambda: check_vectors(connection, full=full)),
+        ("queue", repair, lambda: _check_queue(connection, now)),
+    )
+    for check, command, look in sections:
+        findings += _readable(check, command, look)
+    return [*findings, *modes]
+
+
+def _readable(check: str, repair: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a check finds; that the file cannot be read for it is a finding too."""
+    try:
+        return look()
+    except apsw.ReadOnlyError:
+        message = "not checked: the file cannot be written, which a part of this check needs"
+        return [Finding(check, "info", message)]
+    except _UNREADABLE as error:
+        return [Finding(check, "error", f"unreadable: {error}", repair)]
+    except (ValueError, TypeError, AttributeError, KeyError) as error:  # of values that nothing here writes
+        message = f"a row holds what memstore never writes ({type(error).__name__}: {error}); memstore doctor --full finds it"
+        return [Finding("tables", "error", message, repair)]
 
 
 def counts(connection: apsw.Connection) -> dict[str, int]:
@@ -50,267 +157,120 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
         "queued_jobs": "SELECT count(*) FROM jobs WHERE state <> 'dead'",
     }
     found = {name: int(scalar(connection, statement)) for name, statement in statements.items()}
-    found["vectors"] = sum(
-        vector_index.count(connection, generation)
-        for (generation,) in all_rows(
-            connection, "SELECT generation FROM embedding_generations WHERE state = 'active'"
-        )
-    )
+    found["vectors"] = 0
+    for (generation,) in all_rows(
+        connection, "SELECT generation FROM embedding_generations WHERE state = 'active'"
+    ):
+        try:
+            found["vectors"] += vector_index.count(connection, generation)
+        except _UNREADABLE:
+            continue  # the check of the vectors has named it
     return found
 
 
-def _check_tables(connection: apsw.Connection) -> list[Finding]:
-    """Each ordinary table with its indexes; what belongs to the derived indexes is checked with them."""
+def ordinary_tables(connection: apsw.Connection) -> list[str]:
+    """The tables that hold rows of their own; what belongs to the derived indexes is checked with them."""
+    return [
+        name
+        for (name,) in all_rows(
+            connection,
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+            " AND name NOT LIKE 'text!_%' ESCAPE '!' AND name NOT LIKE 'vectors!_%' ESCAPE '!'"
+            " OR name = 'text_indexes' ORDER BY name",
+        )
+    ]
+
+
+def check_tables(connection: apsw.Connection, repair: str = RECOVER) -> list[Finding]:
+    """Each ordinary table with its indexes, and what must hold between rows."""
     findings = []
-    for (table,) in all_rows(
-        connection,
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-        " AND name NOT LIKE 'text!_%' ESCAPE '!' AND name NOT LIKE 'vectors!_%' ESCAPE '!'"
-        " OR name = 'text_indexes'",
-    ):
-        for (line,) in all_rows(connection, f"PRAGMA integrity_check({table})"):
-            if line != "ok":
-                findings.append(Finding("tables", "error", f"{table}: {line}", RECOVER))
+    for table in ordinary_tables(connection):
+        findings += _readable("tables", repair, lambda name=table: _check_table(connection, name, repair))  # type: ignore[misc]
+    if findings:
+        return findings
     for table, rowid, parent, _ in all_rows(connection, "PRAGMA foreign_key_check"):
         message = f"row {rowid} of {table} points to a row of {parent} that is not there"
-        findings.append(Finding("constraints", "error", message, RECOVER))
-    return findings
+        command = REINDEX if table == "text_indexes" else repair
+        findings.append(Finding("constraints", "error", message, command))
+    if int(scalar(connection, "PRAGMA user_version")) < newest_version():
+        return findings  # a copy of an older form, with other columns
+    return [*findings, *check_rules(connection, repair)]
+
+
+def _check_table(connection: apsw.Connection, table: str, repair: str) -> list[Finding]:
+    lines = [line for (line,) in all_rows(connection, f"PRAGMA integrity_check({table})") if line != "ok"]
+    if not lines:
+        return []
+    shown = "; ".join(lines[:LINES_SHOWN])
+    more = f" (and {len(lines) - LINES_SHOWN} more)" if len(lines) > LINES_SHOWN else ""
+    return [Finding("tables", "error", f"{table}: {shown}{more}", repair)]
+
+
+def is_whole(connection: apsw.Connection) -> bool:
+    """Whether SQLite finds nothing at all to say against the file."""
+    try:
+        return all_rows(connection, "PRAGMA integrity_check(1)") == [("ok",)]
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeDecodeError):
+        return False  # SQLError: a text index without one of the tables behind it
+
+
+def _check_free_pages(path: Path, vfs: str | None) -> list[Finding]:
+    """Whether every page belongs to one table, or to none. Only asked where nothing else is wrong.
+
+    On a connection of its own: in one that has read a text index before, SQLite's integrity check was seen to take
+    what another process has added since for damage of the index.
+    """
+    connection = open_connection(
+        path, busy_timeout_s=MAINTENANCE_BUSY_TIMEOUT_S, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs
+    )
+    try:
+        with driver_errors(path):
+            if is_whole(connection):
+                return []
+    finally:
+        connection.close()
+    message = "pages belong to no table, or to two; all rows are sound, but writing on may spoil some"
+    return [Finding("free pages", "error", message, VACUUM)]
 
 
 def _check_migrations(connection: apsw.Connection) -> list[Finding]:
     return [
-        Finding("migrations", "warning", f"migration {name} was applied in another form than this program's")
+        Finding(
+            "migrations",
+            "warning",
+            f"migration {name} was applied in another form than this program's; use the memstore release that made "
+            "the store, or report this with both versions",
+        )
         for name in edited_steps(connection)
     ]
 
 
-def _check_text(connection: apsw.Connection, tokenizer_of: TokenizerOf, *, full: bool) -> list[Finding]:
-    findings = []
-    teams = int(scalar(connection, "SELECT count(*) FROM teams"))
-    if teams > MAX_TEAMS:
-        message = f"{teams} teams in one file slow its opening; use a file a team, or PostgreSQL"
-        findings.append(Finding("text index", "warning", message))
-    other: dict[str, list[str]] = {}
-    for name, team_id, layer, made_by in all_rows(
-        connection,
-        "SELECT i.table_name, t.team_id, i.layer, i.tokenizer FROM text_indexes i JOIN teams t USING (team_no)"
-        " WHERE i.state = 'active' ORDER BY i.table_name",
-    ):
-        tokenizer = tokenizer_of(team_id)
-        if made_by != tokenizer.identity:
-            other.setdefault(f"({made_by}), this one is {tokenizer.identity}", []).append(name)
-        fault = text_index.integrity_fault(connection, name)
-        if fault:
-            findings.append(Finding("text index", "error", f"{name}: {fault}", REINDEX))
-        else:
-            compared = made_by == tokenizer.identity
-            findings += _text_drift(connection, name, layer, tokenizer, compared=compared, full=full)
-    for difference, names in other.items():
-        message = f"{', '.join(names)}: made by another tokenizer {difference}"
-        findings.append(Finding("tokenizer", "error", message, REINDEX))
-    for (name,) in all_rows(connection, "SELECT table_name FROM text_indexes WHERE state = 'building'"):
-        message = (
-            f"{name} is being built, or was left unfinished; until then searches use the one that is there"
-        )
-        findings.append(Finding("text index", "warning", message, REINDEX))
-    return [*findings, *_unlisted(connection, tokenizer_of)]
-
-
-def _unlisted(connection: apsw.Connection, tokenizer_of: TokenizerOf) -> list[Finding]:
-    """Layers of a team that hold words and have no index: a search there finds nothing without saying why."""
-    findings = []
-    for layer, table in text_index.ROW_TABLE.items():
-        for team_no, team_id in all_rows(
-            connection,
-            "SELECT team_no, team_id FROM teams WHERE team_no NOT IN"
-            " (SELECT team_no FROM text_indexes WHERE layer = ? AND state = 'active')",
-            (layer,),
-        ):
-            slots = keys.team_range(team_no)
-            rows = all_rows(
-                connection,
-                f"SELECT {text_index.TEXT_COLUMNS[layer]} FROM {table} m"
-                " WHERE m.slot BETWEEN ? AND ? AND m.state <> 'deleted'",
-                (slots.first, slots.last),
-            )
-            tokenizer = tokenizer_of(team_id)
-            if any(tokenizer.index(text_index.spoken(*columns)) for columns in rows):
-                message = f"the {layer} of team {team_id!r} are in no text index"
-                findings.append(Finding("text index", "error", message, REINDEX))
-    return findings
-
-
-def _text_drift(
-    connection: apsw.Connection, name: str, layer: Layer, tokenizer: Tokenizer, *, compared: bool, full: bool
-) -> list[Finding]:
-    """Rows that are missing from the index, that are too many, or that it holds under other words than theirs."""
-    table, text = text_index.ROW_TABLE[layer], text_index.TEXT_COLUMNS[layer]
-    try:
-        missing = sum(
-            bool(tokenizer.index(text_index.spoken(*columns)))
-            for columns in all_rows(
-                connection,
-                f"SELECT {text} FROM {table} m JOIN teams t ON t.team_id = m.team_id"
-                " JOIN text_indexes i ON i.team_no = t.team_no AND i.table_name = ?"
-                f" WHERE m.state <> 'deleted' AND m.slot NOT IN (SELECT rowid FROM {name})",
-                (name,),
-            )
-        )
-        orphans = scalar(
-            connection,
-            f"SELECT count(*) FROM {name} f LEFT JOIN {table} m ON m.slot = f.rowid"
-            " WHERE m.slot IS NULL OR m.state = 'deleted'",
-        )
-        stale, left_out = _stale(connection, name, layer, tokenizer, full=full) if compared else (0, 0)
-    except apsw.Error as error:
-        return [Finding("text index", "error", f"{name}: unreadable: {error}", REINDEX)]
-    findings = []
-    if missing or orphans or stale:
-        message = f"{name}: {missing} rows are missing, {orphans} are too many, {stale} hold other tokens than theirs"
-        findings.append(Finding("text index", "error", message, REINDEX))
-    if left_out:
-        message = (
-            f"{name}: the tokens of {left_out} rows were not compared; memstore doctor --full compares all"
-        )
-        findings.append(Finding("text index", "info", message))
-    return findings
-
-
-def _stale(
-    connection: apsw.Connection, name: str, layer: Layer, tokenizer: Tokenizer, *, full: bool
-) -> tuple[int, int]:
-    """(rows with tokens that are not their text's, rows not looked at): every n-th row of a large index."""
-    total = int(scalar(connection, f"SELECT count(*) FROM {name}"))
-    every = 1 if full else max(1, -(-total // ROWS_COMPARED))
-    looked_at = stale = 0
-    for words, literal, *columns in connection.execute(
-        f"SELECT f.words, f.literal, {text_index.TEXT_COLUMNS[layer]} FROM"
-        f" (SELECT rowid AS slot, row_number() OVER (ORDER BY rowid) AS number FROM {name}) n"
-        f" CROSS JOIN {name} f ON f.rowid = n.slot JOIN {text_index.ROW_TABLE[layer]} m ON m.slot = n.slot"
-        " WHERE n.number % ? = 0 AND m.state <> 'deleted'",
-        (every,),
-    ):
-        looked_at += 1
-        tokens = tokenizer.index(text_index.spoken(*columns))
-        stale += (words, literal) != (tokens.words, tokens.literal)
-    return stale, total - looked_at if every > 1 else 0
-
-
-def _check_vectors(connection: apsw.Connection) -> list[Finding]:
-    findings = []
-    for generation, dim in all_rows(
-        connection, "SELECT generation, dim FROM embedding_generations WHERE state = 'active'"
-    ):
-        for layer in LAYERS:
-            name = vector_index.table_name(generation, layer)
-            try:
-                damaged = len(vector_index.damaged(connection, generation, layer, dim))
-                lost, orphans = _vector_drift(connection, name, generation, layer)
-            except apsw.Error as error:
-                findings.append(Finding("vectors", "error", f"{name}: unreadable: {error}", REINDEX))
-                continue
-            if damaged or lost or orphans:
-                message = f"{name}: {damaged} damaged, {lost} lost, {orphans} without a row"
-                findings.append(Finding("vectors", "error", message, REINDEX))
-    findings += [*_check_unqueued(connection), *_check_kept(connection)]
-    # A change over that is unfinished has its own finding: what waits there is not for 'memstore index' to do.
-    answering = "(SELECT generation FROM embedding_generations WHERE state = 'active' UNION ALL SELECT 0)"
-    queued = f"SELECT count(*) FROM pending_vectors WHERE generation IN {answering}"
-    waiting = int(scalar(connection, f"{queued} AND refused IS NULL"))
-    if waiting:
-        findings.append(Finding("vectors", "info", f"{waiting} rows wait for a vector", "memstore index"))
-    refused = int(scalar(connection, f"{queued} AND refused IS NOT NULL"))
-    if refused:
-        message = f"{refused} rows have no usable vector and are found by text only"
-        findings.append(Finding("vectors", "info", message, REINDEX))
-    return findings
-
-
-def _check_unqueued(connection: apsw.Connection) -> list[Finding]:
-    """Rows of a store without vectors that wait for none either: its first index run embeds them all the same."""
-    if scalar(connection, "SELECT count(*) FROM embedding_generations"):
-        return []
-    lost = sum(
-        int(
-            scalar(
-                connection,
-                f"SELECT count(*) FROM {table} f WHERE NOT EXISTS (SELECT 1 FROM pending_vectors p"
-                " WHERE p.generation = 0 AND p.layer = ? AND p.slot = f.rowid)",
-                (layer,),
-            )
-        )
-        for table, layer in all_rows(
-            connection, "SELECT table_name, layer FROM text_indexes WHERE state = 'active'"
-        )
-    )
-    message = f"{lost} rows have no vector and are not on the waiting list"
-    return [Finding("vectors", "warning", message, REINDEX)] if lost else []
-
-
-def _check_kept(connection: apsw.Connection) -> list[Finding]:
-    """Generations that answer no search, lightly: are they readable, and is every deleted row gone from them."""
-    findings = []
-    for generation, state in all_rows(
-        connection, "SELECT generation, state FROM embedding_generations WHERE state <> 'active'"
-    ):
-        repair = REINDEX if state == "building" else f"memstore generations drop {generation}"
-        for layer in LAYERS:
-            name = vector_index.table_name(generation, layer)
-            rows = text_index.ROW_TABLE[layer]
-            try:
-                orphans = scalar(
-                    connection,
-                    f"SELECT count(*) FROM {name} v LEFT JOIN {rows} m ON m.slot = v.slot"
-                    " WHERE m.slot IS NULL OR m.state = 'deleted'",
-                )
-            except apsw.Error as error:
-                findings.append(Finding("vectors", "warning", f"{name}: unreadable: {error}", repair))
-                continue
-            if orphans:
-                findings.append(Finding("vectors", "warning", f"{name}: {orphans} without a row", repair))
-    return findings
-
-
-def _vector_drift(connection: apsw.Connection, name: str, generation: int, layer: str) -> tuple[int, int]:
-    lost = orphans = 0
-    for (table,) in all_rows(
-        connection, "SELECT table_name FROM text_indexes WHERE layer = ? AND state = 'active'", (layer,)
-    ):
-        lost += scalar(
-            connection,
-            f"SELECT count(*) FROM {table} f WHERE NOT EXISTS (SELECT 1 FROM {name} v WHERE v.slot = f.rowid)"
-            " AND NOT EXISTS (SELECT 1 FROM pending_vectors p"
-            "   WHERE p.generation = ? AND p.layer = ? AND p.slot = f.rowid)",
-            (generation, layer),
-        )
-    rows = text_index.ROW_TABLE[layer]  # type: ignore[index]
-    orphans = scalar(
-        connection,
-        f"SELECT count(*) FROM {name} v LEFT JOIN {rows} m ON m.slot = v.slot"
-        " WHERE m.slot IS NULL OR m.state = 'deleted'",
-    )
-    return lost, orphans
-
-
-def _check_queue(connection: apsw.Connection) -> list[Finding]:
-    return [
-        Finding(
-            "queue",
-            "warning",
-            f"job {job_no} ({kind}) gave up after its last attempt: {error}",
-            "memstore index",
-        )
+def _check_queue(connection: apsw.Connection, now: int | None) -> list[Finding]:
+    given_up = [
+        Finding("queue", "warning", f"job {job_no} ({kind}) gave up after its last attempt: {error}", INDEX)
         for job_no, kind, error in all_rows(
             connection,
-            "SELECT job_no, kind, last_error FROM jobs WHERE state = 'dead' ORDER BY job_no LIMIT 20",
+            "SELECT job_no, kind, last_error FROM jobs WHERE state = 'dead' ORDER BY job_no LIMIT ?",
+            (JOBS_SHOWN,),
         )
     ]
+    left = [
+        Finding("queue", "warning", f"job {job_no} ({kind}) was left half-way by a worker that ended", INDEX)
+        for job_no, kind in all_rows(
+            connection,
+            "SELECT job_no, kind FROM jobs WHERE state = 'running' AND coalesce(lease_until, 0) <= ?"
+            " ORDER BY job_no LIMIT ?",
+            (now or 0, JOBS_SHOWN),
+        )
+    ]
+    return [*given_up, *left]
 
 
-def _check_modes(path: Path) -> list[Finding]:
+def check_modes(path: Path) -> list[Finding]:
+    """Files of the database that others may read."""
     findings = []
-    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    for file in (path, *(Path(f"{path}{suffix}") for suffix in ("-wal", "-shm", ".reserve"))):
         if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
             message = f"{file.name} may be read by other users of this machine"
-            findings.append(Finding("file modes", "warning", message, f"chmod 600 {file}"))
+            findings.append(Finding("file modes", "warning", message, f"chmod 600 {shlex.quote(str(file))}"))
     return findings

@@ -25,6 +25,7 @@ from memstore.errors import (
     StoreReadOnly,
     StoreUnsound,
 )
+from memstore.storage.sqlite.forks import check_not_inherited, remember_open
 
 APPLICATION_ID = 0x6D656D73
 """``mems``, in the header of every store."""
@@ -83,7 +84,11 @@ def open_connection(
     hook: StatementHook | None = None,
     vfs: str | None = None,
 ) -> apsw.Connection:
-    """A connection with every setting this store relies on. See the comments for each one's reason."""
+    """A connection with every setting this store relies on. See the comments for each one's reason.
+
+    :raises StoreClosed: in a forked child whose parent had the file open.
+    """
+    check_not_inherited(path)
     with driver_errors(path):
         connection = apsw.Connection(
             str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0), vfs=vfs
@@ -93,6 +98,7 @@ def open_connection(
         except BaseException:
             connection.close()
             raise
+    remember_open(connection, path)
     if hook is not None:
         _attach_hook(connection, hook)
     return connection
@@ -146,7 +152,9 @@ def probe(path: Path, *, vfs: str | None = None) -> tuple[int, int]:
     the middle of changing then. It is read through SQLite's own file layer, which keeps the locks of this process.
 
     :raises StoreUnsound: when the file is no SQLite database.
+    :raises StoreClosed: in a forked child whose parent had the file open.
     """
+    check_not_inherited(path)
     if path.is_dir():
         raise StoreUnsound(f"{path} is a folder, not a database file")
     with driver_errors(path):

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from memstore.storage.base import Candidate, Ref
+from memstore.storage.sqlite.connection import scalar
 from memstore.storage.sqlite.filters import Sql
 from memstore.storage.sqlite.keys import SlotRange
 from memstore.text import IndexTokens, QueryTokens, Spoken, searchable_text
@@ -54,6 +55,11 @@ class TextTable:
     filled_to: int
 
 
+def shadows(name: str) -> list[str]:
+    """The tables behind an FTS5 table."""
+    return [f"{name}_{shadow}" for shadow in _SHADOW_NAMES]
+
+
 def table_name(layer: Layer, team_no: int, state: str = "active") -> str:
     return f"text_{layer}_{team_no}{'_new' if state == 'building' else ''}"
 
@@ -80,12 +86,17 @@ def create(
 ) -> None:
     """Make the table, empty, and note it in ``text_indexes`` with the tokenizer whose tokens it will hold."""
     name = table_name(layer, team_no, state)
-    connection.execute(
-        f"CREATE VIRTUAL TABLE {name} USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
-    ).fetchall()
+    create_table(connection, name)
     connection.execute(
         "INSERT INTO text_indexes (table_name, team_no, layer, state, tokenizer) VALUES (?, ?, ?, ?, ?)",
         (name, team_no, layer, state, tokenizer),
+    ).fetchall()
+
+
+def create_table(connection: apsw.Connection, name: str) -> None:
+    """The FTS5 table alone, empty."""
+    connection.execute(
+        f"CREATE VIRTUAL TABLE {name} USING fts5(words, literal, tokenize = 'unicode61 remove_diacritics 0')"
     ).fetchall()
 
 
@@ -97,8 +108,8 @@ def drop(connection: apsw.Connection, name: str) -> None:
         for statement in _SHADOWS:
             connection.execute(statement.format(name=name)).fetchall()
         connection.execute(f"DROP TABLE IF EXISTS {name}").fetchall()
-    for shadow in _SHADOW_NAMES:  # left behind where only the table in front of them was dropped
-        connection.execute(f"DROP TABLE IF EXISTS {name}_{shadow}").fetchall()
+    for shadow in shadows(name):  # left behind where only the table in front of them was dropped
+        connection.execute(f"DROP TABLE IF EXISTS {shadow}").fetchall()
     connection.execute("DELETE FROM text_indexes WHERE table_name = ?", (name,)).fetchall()
 
 
@@ -106,6 +117,9 @@ def switch(connection: apsw.Connection, layer: Layer, team_no: int) -> None:
     """Put the table that was built in the place of the active one, which may be damaged, unlisted or missing."""
     name, built = table_name(layer, team_no), table_name(layer, team_no, "building")
     drop(connection, name)
+    connection.execute(  # one under another name than its own
+        "DELETE FROM text_indexes WHERE team_no = ? AND layer = ? AND state = 'active'", (team_no, layer)
+    ).fetchall()
     connection.execute(f"ALTER TABLE {built} RENAME TO {name}").fetchall()
     connection.execute(
         "UPDATE text_indexes SET table_name = ?, state = 'active' WHERE table_name = ?", (name, built)
@@ -237,3 +251,30 @@ def integrity_fault(connection: apsw.Connection, name: str) -> str | None:
     except apsw.CorruptError as error:
         return str(error)
     return None
+
+
+def unfound_terms(connection: apsw.Connection, name: str, compared: int | None) -> int:
+    """How many terms of the index a search does not find in as many rows as the index has them in.
+
+    FTS5's own check reads the index from end to end; the table that leads a search to a term's page may be wrong all
+    the same. ``compared``: so many terms are looked at, spread evenly; None: all.
+    """
+    vocabulary = f"{name}_terms"
+    connection.execute(
+        f"CREATE VIRTUAL TABLE temp.{vocabulary} USING fts5vocab('main', '{name}', 'col')"
+    ).fetchall()
+    try:
+        total = int(scalar(connection, f"SELECT count(*) FROM temp.{vocabulary}"))
+        every = 1 if compared is None else max(1, -(-total // compared))
+        rows: list[Any] = connection.execute(
+            f"SELECT term, col, doc FROM (SELECT *, row_number() OVER () AS number FROM temp.{vocabulary})"
+            " WHERE number % ? = 0",
+            (every,),
+        ).fetchall()
+        counting = f"SELECT count(*) FROM {name} WHERE {name} MATCH ?"
+        return sum(
+            scalar(connection, counting, (f"{column} : {_quoted(term)}",)) != documents
+            for term, column, documents in rows
+        )
+    finally:
+        connection.execute(f"DROP TABLE temp.{vocabulary}").fetchall()

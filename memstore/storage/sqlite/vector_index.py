@@ -35,10 +35,14 @@ def table_name(generation: int, layer: Layer) -> str:
 def create(connection: apsw.Connection, generation: int) -> None:
     """The tables of a generation, where they are missing."""
     for layer in LAYERS:
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {table_name(generation, layer)}"
-            " (slot INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT"
-        ).fetchall()
+        create_table(connection, table_name(generation, layer))
+
+
+def create_table(connection: apsw.Connection, name: str) -> None:
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS {name}"
+        " (slot INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT"
+    ).fetchall()
 
 
 def drop(connection: apsw.Connection, generation: int) -> None:
@@ -172,15 +176,21 @@ def vectors(
 
 
 def damaged(connection: apsw.Connection, generation: int, layer: Layer, dim: int) -> list[int]:
-    """Slots whose vector does not fit its checksum or width.
-
-    A plain checksum of the vector's bytes is what stores of before the seal hold: they stay sound.
-    """
+    """Slots whose vector does not fit its checksum or width."""
     return [
         slot
         for slot, vector, checksum in connection.execute(
             f"SELECT slot, vector, checksum FROM {table_name(generation, layer)}"
         )
-        if len(vector) != NUMBER_BYTES * dim
-        or checksum not in (sealed(generation, layer, slot, vector), zlib.crc32(vector))
+        if not fits(generation, layer, slot, vector, checksum, dim)
     ]
+
+
+def fits(generation: int, layer: Layer, slot: int, vector: object, checksum: object, dim: int) -> bool:
+    """Whether a vector is the one that was stored at this place. A damaged page may hold anything, texts included.
+
+    A plain checksum of the vector's bytes is what stores of before the seal hold: they stay sound.
+    """
+    if not isinstance(vector, bytes) or len(vector) != NUMBER_BYTES * dim:
+        return False
+    return checksum in (sealed(generation, layer, slot, vector), zlib.crc32(vector))
