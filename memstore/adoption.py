@@ -66,7 +66,9 @@ class Adoption:
             last = max(last, line_number(unit[-1]))
             if is_torn(unit):
                 logger.warning("%d lines of a call that was cut short are left out", len(unit))
-                if line_number(unit[0]) > contained:  # else the database has them: a whole copy stands or will stand
+                if (
+                    line_number(unit[0]) > contained
+                ):  # else the database has them: a whole copy stands or will stand
                     told.append([void_operation(unit)])
                 continue
             told.extend(self._numbered_line(operation, pending) for operation in unit)

@@ -221,7 +221,9 @@ class Fallback:
             with locked(self.folder / _PENDING) as (descriptor, size):
                 waiting = named_days(os.pread(descriptor, size, 0))
                 day = waiting[-1] if waiting else day
-                self._files.write(descriptor, f"{day}\n".encode())  # each time: who looked before must look again
+                self._files.write(
+                    descriptor, f"{day}\n".encode()
+                )  # each time: who looked before must look again
         except OSError as error:
             raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
         self.append(day, [operation])

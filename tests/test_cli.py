@@ -484,7 +484,11 @@ def test_sessions_read_back_their_own_messages_only(cli: Cli, key: str) -> None:
     assert [h["content"] for h in cli.answer("search-messages", "mine", "--session", key)["hits"]] == [
         "mine alone"
     ]
-    assert {path.name for path in cli.db.parent.iterdir()} == {"memory.db", "memory.db.fallback", "memory.db.reserve"}
+    assert {path.name for path in cli.db.parent.iterdir()} == {
+        "memory.db",
+        "memory.db.fallback",
+        "memory.db.reserve",
+    }
 
 
 @pytest.mark.parametrize("key", ["../../etc/x", "/etc/x", "a:b", r"C:\x", ".", "", "x" * 300, "a\tb", r"a\b"])

@@ -603,9 +603,7 @@ class SqliteReader:
         return [BackupRow(*row) for row in rows]
 
     def backup_days(self, number: int) -> dict[str, int]:
-        return dict(
-            self._rows("SELECT day, covered_bytes FROM backup_days WHERE backup_no = ?", (number,))
-        )
+        return dict(self._rows("SELECT day, covered_bytes FROM backup_days WHERE backup_no = ?", (number,)))
 
     def unwritten_lines(self, limit: int | None) -> list[tuple[int, dict[str, Any]]]:
         rows = self._rows(
