@@ -53,7 +53,9 @@ def circumstances(embedder: Embedder | None) -> dict[str, Any]:
 
 def recall_settings(settings: Settings) -> dict[str, Any]:
     """What of a store's settings changes its answers."""
-    others = ("timezone", "durability", "busy_timeout_s")
+    others = (
+        "timezone", "durability", "busy_timeout_s", "idle_checkpoint_s", "reserve_bytes", "network_file_system",
+    )  # fmt: skip
     return {
         field.name: dict(value) if isinstance(value := getattr(settings, field.name), Mapping) else value
         for field in fields(settings)

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import wraps
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
 from memstore import doctor as checks
-from memstore import generations, space
 from memstore.asking import check_scope, principal, row_filter
 from memstore.backup import Backups, missing_but_not_lost, newest_file
 from memstore.buffer import Buffer
@@ -39,11 +38,10 @@ from memstore.fallback import Fallback, Operation
 from memstore.file_system import check_local, kind_of
 from memstore.files import SYSTEM_FILES, Files
 from memstore.ids import new_id
-from memstore.index import Indexer
 from memstore.journal import Journal
 from memstore.memories import Memories
 from memstore.operations import live_operation, session_operation
-from memstore.rebuild import rebuild_text_indexes
+from memstore.paths import checked_path
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.recovery import header, new_meta, recover
@@ -53,30 +51,22 @@ from memstore.retention import Retention
 from memstore.session_key import parse_session_key
 from memstore.storage.base import SessionRow, Writer
 from memstore.storage.sqlite import SqliteStorage
-from memstore.storage.sqlite.checks import examine, examine_rows
+from memstore.storage.sqlite.checks import examine_rows
 from memstore.storage.sqlite.connection import StatementHook
 from memstore.storage.sqlite.log_check import check_log
-from memstore.storage.sqlite.mending import mend
 from memstore.text import variant_table
 from memstore.times import parse_instant, to_micros, zone
 from memstore.tokenizers import Tokenizers
 from memstore.types import (
-    BackupRecord,
-    BackupReport,
     Change,
-    Checkpoint,
     DictionaryReport,
     DictionaryWord,
     DoctorReport,
-    FallbackDay,
-    GenerationRecord,
-    IndexReport,
     Kind,
     Memory,
     Message,
     Page,
     Progress,
-    PruneReport,
     Recall,
     RecallTrace,
     Receipt,
@@ -87,12 +77,12 @@ from memstore.types import (
     Scope,
     SessionRecord,
     SourceKind,
-    SpaceReport,
     StoredMessage,
     Visibility,
     WhyNot,
     check_limit,
 )
+from memstore.upkeep import Upkeep
 from memstore.views import stored_message
 
 logger = logging.getLogger("memstore")
@@ -102,7 +92,7 @@ When = date | str | float | None
 the store's zone) or seconds."""
 
 
-class MemoryStore:
+class MemoryStore(Upkeep):
     """A memory store in one SQLite file, with a daily JSONL fallback beside it.
 
     Safe to share between threads; several processes may hold the same file. A forked child can use neither this object
@@ -134,7 +124,7 @@ class MemoryStore:
         self.settings = settings or Settings()
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
-        self.path = _checked_path(path)
+        self.path = checked_path(path)
         self._tokenizers = Tokenizers()
         self._buffers: WeakSet[Buffer] = WeakSet()
         self._vfs, self._files = vfs, files or SYSTEM_FILES
@@ -794,93 +784,7 @@ class MemoryStore:
         """
         return self._dictionaries.words(check_scope(scope))
 
-    # --- upkeep --------------------------------------------------------------------------------------------
-
-    def index(self, progress: Progress | None = None) -> IndexReport:
-        """Embed what has no vector yet. Can be stopped at any time and goes on where it was.
-
-        :raises EmbedderMismatch: when the store's vectors are another model's; see :meth:`reindex`.
-        :raises EmbeddingError: when the model fails; what was embedded stays.
-        """
-        return Indexer(self._storage, self._embedder, self._clock).run(progress)
-
-    def reindex(self, progress: Progress | None = None, *, fold_variants: bool | None = None) -> IndexReport:
-        """Make the text indexes anew, mend the vectors, and change over to the embedder of this store if it is
-        another one: its vectors are built beside the old ones, which answer until the switch. So are the text indexes:
-        reads and writes go on, and a run that was cut short is gone on with by the next.
-
-        :param fold_variants: from now on let traditional and simplified characters find each other, or not.
-        :raises ConfigError: when OpenCC, which that takes, is missing.
-        """
-        if fold_variants:
-            variant_table()
-        with self._storage.exclusive_connection():  # the file is still there, and no thread writes
-            with_room(self._reserve, lambda: mend(self.path, vfs=self._vfs))
-        rebuild_text_indexes(self._storage, self._tokenizers, progress, fold_variants=fold_variants)
-        if fold_variants is not None:
-            self.settings = replace(self.settings, fold_variants=fold_variants)
-        return Indexer(self._storage, self._embedder, self._clock).change_over(progress)
-
-    def generations(self) -> list[GenerationRecord]:
-        """The embedding generations by number: which model's vectors there are, and what they take."""
-        return generations.records(self._storage)
-
-    def roll_back_generation(self, number: int | None = None) -> GenerationRecord:
-        """Switch to an embedding generation that was active before, in one step and without any model.
-
-        Rows that it lacks are found by text until :meth:`index` has embedded them. A store that is open with the
-        other model answers by text from then on, and says so in ``degraded``.
-
-        :param number: None: the one that was active before this one.
-        :raises NotFound: when there is none. :raises InvalidInput: when it is active or was never complete.
-        """
-        return generations.roll_back(self._storage, self._clock, number)
-
-    def drop_generation(self, number: int) -> GenerationRecord:
-        """Delete the vectors of an embedding generation; returns what it was. One that is being built is given up.
-
-        :raises NotFound: when there is none. :raises InvalidInput: when it is the active one.
-        """
-        return with_room(self._reserve, lambda: generations.drop(self._storage, number))
-
-    def checkpoint(self) -> Checkpoint:
-        """Empty the write-ahead log into the database file now, as far as readers let it. It is done without being
-        asked when nothing was written for ``Settings.idle_checkpoint_s``, and when the store is closed."""
-        done = self._storage.checkpoint(wait_s=self.settings.busy_timeout_s)
-        if done is None:
-            raise StoreBusy("a write transaction is open in this thread")
-        return done
-
-    def doctor(self, *, full: bool = False) -> DoctorReport:
-        """Look for damage and drift. Nothing is changed; each finding names the command that mends it.
-
-        :param full: look at every row's checksum and tokens, every term, and the vectors of retired generations too; else
-            at 2,000 rows of a larger table, spread evenly.
-        """
-        now = to_micros(self._clock.now())
-        with self._storage.exclusive_connection():  # the file is still there, and no thread writes
-            backups = checks.recorded_backups(self._storage)
-            way_back = checks.way_back(self.path, newest_file(self.path))
-            found = examine(
-                self.path,
-                self._tokenizers.of,
-                full=full,
-                now=now,
-                repair=way_back,
-                vfs=self._vfs,
-            )
-        findings = found.findings
-        if found.sound:
-            findings += checks.check_embedder(self._storage, self._embedder)
-            findings += generations.check(self._storage)
-            covered = checks.backed_up_to(backups)
-            findings += checks.check_fallback(self._storage, self._fallback, way_back, covered)
-            rows = found.counts["messages"] + found.counts["memories"]
-            findings += checks.check_backups(self.path, backups, now, rows=rows)
-        place = checks.place(self.path, self._reserve)
-        findings += checks.check_place(place, self._reserve)
-        ok = not any(finding.severity == "error" for finding in findings)
-        return DoctorReport(ok, tuple(findings), found.counts, checks.versions() | found.versions, place)
+    # --- coming back ---------------------------------------------------------------------------------------
 
     @classmethod
     def examine(
@@ -897,7 +801,7 @@ class MemoryStore:
 
         :raises StoreMissing: when there is none.
         """
-        place = _checked_path(path)
+        place = checked_path(path)
         try:
             log = check_log(place)
             with cls(place, embedder, clock, settings) as store:
@@ -914,37 +818,6 @@ class MemoryStore:
             rows = examine_rows(place, checks.way_back(place, backup))
             return replace(report, findings=(*report.findings, *rows))
 
-    def make_reserve(self) -> int:
-        """Bring the reserve to its size again, as opening the store does where there is room; returns its bytes."""
-        self._reserve.make()
-        return self._reserve.held()
-
-    def release_reserve(self) -> int:
-        """Give up the reserve, so that a full disk takes a few more writes; returns how many bytes that freed. Deletes
-        do it by themselves when they find no room."""
-        return self._reserve.release()
-
-    def backup(
-        self, to: str | PathLike[str] | None = None, keep: int = 7, progress: Progress | None = None
-    ) -> BackupReport:
-        """Copy the whole database into a compressed file while everybody goes on, read it back, and record it.
-
-        It holds every row that was acknowledged before the call: messages, memories, dictionaries, stored recalls and
-        vectors, deleted rows too. On disk it takes twice the database's size meanwhile, and the write-ahead log grows
-        by what is written.
-
-        :param to: a folder; None: ``<database>.backups`` beside the database; or a new file that ends in ``.gz``.
-        :param keep: remove all but so many of this store's backups in that folder; with a file none is removed.
-        :param progress: in bytes.
-        :raises StoreFull: when there is no room; nothing half-made is left. :raises StoreBusy: while another backup
-            runs in that folder. :raises BackupUnsound: when what was read back is not what the store holds.
-        """
-        return self._backups.make(None if to is None else _checked_path(to), keep, progress)
-
-    def backups(self) -> list[BackupRecord]:
-        """The backups that this store knows of, oldest first."""
-        return self._backups.records()
-
     @classmethod
     def restore(
         cls,
@@ -960,7 +833,7 @@ class MemoryStore:
         :raises StoreTooNew: when a newer memstore made it. :raises StoreExists: when something is at ``path``, or its
             fallback is another store's.
         """
-        source, target = _checked_path(backup_file), _checked_path(path)
+        source, target = checked_path(backup_file), checked_path(path)
         settings = settings or Settings()
         check_local(target, kind_of(target), forced=settings.network_file_system)
         restored = restore(source, target, SYSTEM_FILES, progress)
@@ -968,33 +841,6 @@ class MemoryStore:
             with store._storage.write() as tx:
                 tx.put_backup(restored.row(to_micros(store._clock.now())), restored.facts.days)
             return restored.report(target, store.adopted)
-
-    def vacuum(self) -> SpaceReport:
-        """Write the database anew without free pages, and cut the file. Others read meanwhile; writers wait.
-
-        :raises StoreFull: before anything is changed, when there is no room for a second copy in SQLite's folder for
-            temporary files (``SQLITE_TMPDIR``) and for a third in the write-ahead log.
-        """
-        wait_s = self.settings.busy_timeout_s
-        return with_room(self._reserve, lambda: space.vacuum(self._storage, self.path, wait_s))
-
-    def compact(self, progress: Progress | None = None) -> SpaceReport:
-        """Rewrite the text indexes without what is left of deleted rows, remove entries without a row, then
-        :meth:`vacuum`. Retired generations stay; the report names them, and :meth:`drop_generation` frees them."""
-        wait_s = self.settings.busy_timeout_s
-        return with_room(self._reserve, lambda: space.compact(self._storage, self.path, wait_s, progress))
-
-    def fallback_days(self) -> list[FallbackDay]:
-        """The day files of the fallback, oldest first, and which backup holds each."""
-        return self._retention.days()
-
-    def prune_fallback(self, older_than_days: int) -> PruneReport:
-        """Remove day files that are older, are contained in the database, and that a recorded backup holds whole: one
-        that is still there and still the file that was verified. Today's stays always.
-
-        Afterwards ``recover`` alone lacks those days; :meth:`restore` brings everything.
-        """
-        return self._retention.prune(older_than_days)
 
     @classmethod
     def recover(
@@ -1012,8 +858,8 @@ class MemoryStore:
 
         :raises StoreExists: when the target is taken. :raises StoreMissing: when there is nothing to recover from.
         """
-        source = _checked_path(path)
-        target = _checked_path(out) if out is not None else source
+        source = checked_path(path)
+        target = checked_path(out) if out is not None else source
         settings = settings or Settings()
         check_local(target, kind_of(target), forced=settings.network_file_system)
         return recover(source, target, settings, progress)
@@ -1035,26 +881,6 @@ class MemoryStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _checked_path(path: str | PathLike[str]) -> Path:
-    """The real path of a database file: one fallback folder whatever name the file is opened by.
-
-    :raises InvalidInput: for what names no file.
-    """
-    if not isinstance(path, str | PathLike):
-        raise InvalidInput(f"the path of a store is text or a path, not {type(path).__name__}")
-    name = fspath(path)
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise InvalidInput(f"{name!r:.60} names no file")
-    if name == ":memory:" or name.startswith("file:"):
-        raise InvalidInput(
-            f"{name!r:.60} is no path: a store is a file on disk; in tests use a temporary folder"
-        )
-    try:
-        return Path(name).resolve()
-    except (OSError, RuntimeError) as error:
-        raise InvalidInput(f"{name!r:.60} names no file: {error}") from error
 
 
 P = ParamSpec("P")

@@ -12,6 +12,8 @@ logger = logging.getLogger("memstore")
 
 LIMIT_BYTES = 64 * 2**20
 """Beyond it a write tries to empty the log; SQLite itself cuts it back to this length (``journal_size_limit``)."""
+WRITES_BETWEEN_TRIES = 50
+"""With a reader that stays, not every write waits for it."""
 WAIT_FOR_READERS_S = 0.1
 """So long a write that found the log too long waits for readers: each ends soon, but they may overlap for ever."""
 
@@ -29,7 +31,7 @@ class WriteAheadLog:
         self._path = Path(f"{database}-wal")
         self._checkpoint = checkpoint
         self._idle_s = idle_s
-        self._tried_at_bytes = 0
+        self._next_try = 0
         self._changed = threading.Condition()
         self._writes = self._emptied_behind = 0
         self._stopped = self._asleep = False
@@ -44,12 +46,11 @@ class WriteAheadLog:
 
     def written(self) -> None:
         """A transaction was committed: called behind it, without any lock."""
-        size = self.size()
-        if size > max(LIMIT_BYTES, self._tried_at_bytes * 5 // 4):
-            self._tried_at_bytes = size  # with a reader that stays, not at each write
+        if self.size() <= LIMIT_BYTES:
+            self._next_try = 0
+        elif self._writes >= self._next_try:
+            self._next_try = self._writes + WRITES_BETWEEN_TRIES
             self._empty(wait_s=WAIT_FOR_READERS_S)
-        elif size <= LIMIT_BYTES:
-            self._tried_at_bytes = 0
         self._writes += 1  # any change is noticed, whichever thread's count wins
         if self._idle_s is not None and (self._thread is None or self._asleep):
             self._wake()
