@@ -5,15 +5,12 @@ read back under another name. Only then it is named, and recorded in the databas
 """
 
 import errno
-import fcntl
 import gzip
 import hashlib
 import logging
 import os
 import re
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,14 +20,13 @@ from memstore.clock import Clock
 from memstore.errors import (
     BackupUnsound,
     InvalidInput,
-    StoreBusy,
     StoreExists,
     StoreIO,
     StoreMissing,
     StoreUnsound,
 )
 from memstore.fallback import folder_of, holds_lines
-from memstore.files import SYSTEM_FILES, Files
+from memstore.files import SYSTEM_FILES, Files, alone_in
 from memstore.storage.base import BackupRow, Storage
 from memstore.storage.migrate import newest_version
 from memstore.storage.sqlite.connection import from_os_error
@@ -260,23 +256,6 @@ def _check_same(packed: Path, copy: Path, facts: Facts) -> None:
 
 
 # --- files --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def alone_in(folder: Path, what: str) -> Iterator[None]:
-    """One such work at a time in a folder; the lock ends with its process, however that ends.
-
-    :raises StoreBusy: while another one runs.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreBusy(f"another {what} is running in {folder}; wait for it to end") from error
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def make_empty(path: Path) -> None:

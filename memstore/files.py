@@ -2,9 +2,14 @@
 drop what was never synced. The database itself goes through SQLite's own file layer (a VFS).
 """
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+
+from memstore.errors import StoreBusy
 
 
 class Files(Protocol):
@@ -48,3 +53,20 @@ class SystemFiles:
 
 
 SYSTEM_FILES = SystemFiles()
+
+
+@contextmanager
+def alone_in(folder: Path, what: str) -> Iterator[None]:
+    """One such work at a time in a folder; the lock ends with its process, however that ends.
+
+    :raises StoreBusy: while another one runs.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreBusy(f"another {what} is running in {folder}; wait for it to end") from error
+        yield
+    finally:
+        os.close(descriptor)

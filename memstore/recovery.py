@@ -1,11 +1,8 @@
 """A database made anew from the daily fallback."""
 
-import fcntl
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,8 +13,9 @@ from memstore.adoption import LAST_NUMBER
 from memstore.clock import SystemClock
 from memstore.collecting import Collected, collect, files_of
 from memstore.config import Settings, machine_zone_name
-from memstore.errors import StoreBusy, StoreExists, StoreMissing
+from memstore.errors import StoreExists, StoreMissing
 from memstore.fallback import Fallback, Operation, day_files, folder_of
+from memstore.files import alone_in
 from memstore.ids import new_id
 from memstore.journal import Journal
 from memstore.operations import apply_operation, message_row
@@ -45,7 +43,7 @@ def recover(
     """See :meth:`memstore.store.MemoryStore.recover`."""
     _check_target(source, target)
     folder = folder_of(source)
-    with sole_recovery(folder), Staging() as staging, files_of(folder) as files:
+    with alone_in(folder, "recovery"), Staging() as staging, files_of(folder) as files:
         found = collect(staging, files)
         messages, sessions = _rebuilt(source, target, found, settings, progress)
     return RecoverReport(
@@ -255,23 +253,6 @@ def _check_target(source: Path, target: Path) -> None:
         )
     if not day_files(folder_of(source)):
         raise StoreMissing(f"there is no fallback to recover from: {folder_of(source)} holds no day files")
-
-
-@contextmanager
-def sole_recovery(folder: Path) -> Iterator[None]:
-    """One recovery at a time from one fallback.
-
-    :raises StoreBusy: while another one runs.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreBusy(f"another recovery from {folder} is running; wait for it to end") from error
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def set_log_aside(target: Path) -> None:

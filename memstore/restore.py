@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from memstore.backup import alone_in, digest, instant_of, unpack
+from memstore.backup import digest, instant_of, unpack
 from memstore.errors import BackupUnsound, StoreExists, StoreIO, StoreMissing, StoreUnsound
 from memstore.fallback import day_files, folder_of, read_lines
-from memstore.files import Files
+from memstore.files import Files, alone_in
 from memstore.recovery import set_log_aside
 from memstore.storage.base import BackupRow
 from memstore.storage.sqlite import SqliteStorage

@@ -26,6 +26,7 @@ ROOT = TESTS.parent
 SCOPE = Scope("team", "user", "agent")
 DAY = 86_400
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+NOBODY = 65534
 COMPANIONS = ("", "-wal", "-shm")
 
 
@@ -91,6 +92,29 @@ def assert_sound(store: MemoryStore) -> None:
 def remove_database(path: Path) -> None:
     for companion in COMPANIONS:
         Path(f"{path}{companion}").unlink(missing_ok=True)
+
+
+def assert_comes_back(path: Path, wanted: dict[str, list[dict]], clock: ManualClock | None = None) -> None:
+    """The store made once more from its fallback alone has the very same messages and sessions."""
+    remove_database(path)
+    MemoryStore.recover(path)
+    with open_store(path, clock) as store:
+        assert dump(store) == wanted
+
+
+def become_nobody() -> None:
+    """In a child: another user than root, whom a read-only folder stops."""
+    os.setgroups([])
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+
+
+def give_to_nobody(folder: Path, read_only: Path) -> None:
+    """Everything in a folder becomes the other user's; the folder and one file in it can only be read."""
+    for each in [folder, *folder.rglob("*")]:
+        os.chown(each, NOBODY, NOBODY)
+    read_only.chmod(0o444)
+    folder.chmod(0o555)
 
 
 def copy_database(path: Path, to: Path) -> None:

@@ -26,9 +26,11 @@ from reliability_support import (
     SCOPE,
     START,
     assert_sound,
+    become_nobody,
     copy_database,
     dump,
     file_hashes,
+    give_to_nobody,
     in_fork,
     lines_of,
     open_store,
@@ -975,15 +977,10 @@ def test_a_folder_that_may_only_be_read_is_named_and_stays_as_it_is():
         path = folder / "store.db"
         with MemoryStore(path, None, ManualClock(START), FIND) as store:
             say(store, "readable")
-        for each in [folder, *folder.rglob("*")]:
-            os.chown(each, 65534, 65534)
-        path.chmod(0o444)
-        folder.chmod(0o555)
+        give_to_nobody(folder, read_only=path)
 
         def work(report) -> None:
-            os.setgroups([])
-            os.setegid(65534)
-            os.seteuid(65534)
+            become_nobody()
             before = sorted(p.name for p in folder.iterdir())
             looked = MemoryStore.examine(path, None, ManualClock(START), FIND)
             report([looked.ok, looked.findings[0].check, looked.findings[0].message])

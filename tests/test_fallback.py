@@ -26,6 +26,7 @@ from memstore.types import Message
 from reliability_support import (
     SCOPE,
     START,
+    assert_comes_back,
     assert_sound,
     die_behind_the_append,
     dump,
@@ -35,7 +36,6 @@ from reliability_support import (
     lines_of,
     message_lines,
     open_store,
-    remove_database,
     report_of,
     say,
     start_child,
@@ -326,10 +326,7 @@ def test_a_short_write_leaves_nothing_and_the_database_keeps_the_line(tmp_path, 
         assert told == ["store", "message", *["message", "placed"] * 3, "message"], (
             "told later, in their order"
         )
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path, clock) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows, clock)
 
 
 def test_while_the_fallback_cannot_be_written_the_database_keeps_its_lines(tmp_path, caplog):
@@ -349,10 +346,7 @@ def test_while_the_fallback_cannot_be_written_the_database_keeps_its_lines(tmp_p
         assert texts(store, "chat") == ["one", "two", "three", "four"]
         assert_sound(store)
         rows = dump(store)
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 def test_what_the_fallback_is_owed_is_appended_at_opening(tmp_path):

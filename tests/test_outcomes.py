@@ -21,6 +21,7 @@ from reliability_support import (
     DAY,
     SCOPE,
     START,
+    assert_comes_back,
     assert_sound,
     dump,
     finish_child,
@@ -89,10 +90,7 @@ def test_a_locked_database_leaves_the_message_in_the_fallback_and_the_next_write
         op["id"] for op in operations(path, "pending")
     ]
     assert not (folder_of(path) / "pending").exists()
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 def test_it_is_brought_in_at_opening_and_only_once(tmp_path):
@@ -172,10 +170,7 @@ def test_a_transcript_that_grows_while_locked_is_one_conversation(tmp_path):
         assert live == ["one", "changed", "end", "after"]
         assert_sound(store)
         rows = dump(store)
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 def test_a_repeated_transcript_that_brings_nothing_new_adds_no_line(tmp_path):
@@ -306,10 +301,7 @@ def test_a_line_that_another_process_leaves_before_ours_is_not_passed_over(tmp_p
         rows = dump(store)
     with open_store(path) as store:
         assert store.adopted == 0
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 def test_a_call_whose_write_was_cut_short_counts_as_a_whole_or_not_at_all(tmp_path):
@@ -366,10 +358,7 @@ def test_a_torn_call_is_left_out_by_the_next_write_and_by_every_recovery(tmp_pat
         assert store.doctor().ok  # with a warning of the torn line
         rows = dump(store)
     assert len(operations(path, "void")) == 1
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 # --- a commit whose outcome is open --------------------------------------------------------------------------
@@ -509,10 +498,7 @@ def test_callers_that_wait_share_a_transaction_and_each_hears_of_its_own(tmp_pat
         assert stored == {f"n{number}" for number in range(12) if number % 3}
         assert_sound(store)
         rows = dump(store)
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path) as store:
-        assert dump(store) == rows
+    assert_comes_back(path, rows)
 
 
 def test_a_fault_in_one_callers_work_is_not_the_others(tmp_path):

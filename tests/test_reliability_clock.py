@@ -13,6 +13,7 @@ from reliability_support import (
     SCOPE,
     START,
     History,
+    assert_comes_back,
     assert_sound,
     die_behind_the_append,
     digest,
@@ -147,14 +148,11 @@ def test_a_line_that_was_left_behind_before_the_jump_is_adopted_once(tmp_path, h
         say(store, "next")
         assert texts(store) == ["first", "left behind", "next"]
         assert_sound(store)
-        before = digest(store)
+        rows = dump(store)
     with open_store(path, clock) as store:
         assert store.adopted == 0
-        assert digest(store) == before
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path, clock) as store:
-        assert digest(store) == before
+        assert dump(store) == rows
+    assert_comes_back(path, rows, clock)
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
@@ -186,14 +184,11 @@ def test_calls_that_wait_while_the_clock_jumps_are_taken_up_in_the_order_of_sayi
         say(store, "next")
         assert texts(store) == ["first", *waiting, "next"]
         assert_sound(store)
-        before = digest(store)
+        rows = dump(store)
     with open_store(path, clock) as store:
         assert store.adopted == 0
-        assert digest(store) == before
-    remove_database(path)
-    MemoryStore.recover(path)
-    with open_store(path, clock) as store:
-        assert digest(store) == before
+        assert dump(store) == rows
+    assert_comes_back(path, rows, clock)
 
 
 def test_a_transcript_is_aligned_by_what_was_said_whatever_the_clock_says(tmp_path):

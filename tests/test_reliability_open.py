@@ -40,9 +40,11 @@ from reliability_support import (
     SCOPE,
     START,
     assert_sound,
+    become_nobody,
     dump,
     file_hashes,
     finish_child,
+    give_to_nobody,
     in_fork,
     open_store,
     remove_database,
@@ -543,15 +545,10 @@ def test_a_read_only_folder_gives_a_named_error_and_no_file():
     try:
         path = folder / "store.db"
         a_store(path, "readable")
-        for each in [folder, *folder.rglob("*")]:
-            os.chown(each, 65534, 65534)
-        path.chmod(0o444)
-        folder.chmod(0o555)
+        give_to_nobody(folder, read_only=path)
 
         def work(report) -> None:
-            os.setgroups([])
-            os.setegid(65534)
-            os.seteuid(65534)
+            become_nobody()
             before = sorted(folder.iterdir())
             for attempt in (lambda: open_store(path), lambda: open_store(folder / "new.db")):
                 try:
@@ -586,9 +583,7 @@ def test_a_write_protected_file_is_named():
         path.chmod(0o444)
 
         def work(report) -> None:
-            os.setgroups([])
-            os.setegid(65534)
-            os.seteuid(65534)
+            become_nobody()
             try:
                 with open_store(path) as store:
                     say(store, "not possible")
