@@ -235,7 +235,9 @@ class Rounds:
         self._wait(0)  # what the dead had sent is in the journal now
         if not everyone_is_dead:
             with self._held(hold=self._rng.random() < 0.7):
-                self._oracle(place, "live")
+                looked = self._oracle(place, "live")
+            while not looked:  # who stood still did so with the file locked against readers, too
+                looked = self._oracle(place, "live")
             return
         self._oracle(place, "killed")
         seen = self._answer(lambda: look(run, place), place)
@@ -253,19 +255,24 @@ class Rounds:
         for pid in self._workers.values() if hold else ():
             os.kill(pid, signal.SIGCONT)
 
-    def _oracle(self, place: Place, mode: str) -> None:
+    def _oracle(self, place: Place, mode: str) -> bool:
+        """Ask for a look; False when others kept it from reading for as long as it waits."""
         asked = subprocess.run(
             [sys.executable, str(HERE / "oracle.py"), str(place.folder), mode],
-            stdout=subprocess.PIPE,
+            capture_output=True,
+            text=True,
             check=False,
             timeout=PATIENCE_S,
         )
         if asked.returncode != 0:
-            raise Failed(f"the oracle could not look ({mode}): its error is above")
+            if mode == "live" and "database is locked" in asked.stderr:
+                return False
+            raise Failed(f"the oracle could not look ({mode}): {asked.stderr}")
         told = json.loads(asked.stdout)
         self.report.looks[mode] += 1
         self.report.violations += [f"{one} [{place.folder.name}, {mode}]" for one in told["violations"]]
         self._last = told if mode != "rebuilt" else self._last
+        return True
 
     def _answer(self, work: Any, place: Place) -> Any:
         """What a function gives back in a forked child: this process itself never opens the store."""
