@@ -1,5 +1,6 @@
 """Memories by id: versions, validity, listings, and what comes back exactly as it went in."""
 
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -489,6 +490,42 @@ def test_history_in_a_listing(store, ana):
     store.update(ana, made.id, content="two")
     assert contents(store.get_all(ana)) == ["two"]
     assert contents(store.get_all(ana, include_history=True)) == ["two", "one"]
+
+
+# --- what a deletion leaves (case 20) ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", ["memories", "messages"])
+def test_case_20_a_deletion_and_compact_leave_no_vector_and_no_index_entry_and_the_rest_is_said(
+    open_store, ana, layer, tmp_path
+):
+    """It is no erasure: the text stays for the owner's history and in the fallback, and docstring and help say so."""
+    store = open_store(embedder=HashEmbedder(dim=64))
+    canary, token = "kanarienvogel singt leise", b"kanarienvogel"
+    if layer == "memories":
+        made = store.add(ana, canary).id
+    else:
+        made = store.record(ana, said(canary), "chat").ids[0]
+    store.add(ana, "another memory")
+    store.index()
+    vector = HashEmbedder(dim=64).embed_documents([canary])[0].tobytes()
+    path = tmp_path / "memory.db"
+    kept = {"memories": 1, "messages": 3}[layer]  # the row; the session's title, and the index that guards it
+
+    def copies(needle: bytes) -> int:
+        store.checkpoint()
+        return subprocess.run(["cat", path], capture_output=True, check=True).stdout.count(needle)
+
+    before = copies(token)
+    assert copies(vector) == 1
+    store.delete(ana, made)
+    store.compact()
+    assert copies(vector) == 0
+    assert copies(token) == kept < before
+    assert canary in [
+        getattr(version, "content", None) or version.text for version in store.history(ana, made)
+    ]
+    assert "not an erasure" in MemoryStore.delete.__doc__
 
 
 # --- keys and maintenance (case 21, 22) ---------------------------------------------------------------------------
