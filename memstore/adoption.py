@@ -47,11 +47,9 @@ class Adoption:
         self._known = {}
         for day in days:
             mark, size = self._tx.fallback_mark(day), self._fallback.size(day)
-            if size > mark:
+            if size > mark and self._goes_on(day, mark):
                 marks[day], size = mark, self._fallback.settled_size(day)
-            elif (
-                size < mark
-            ):  # cut short or replaced: what it holds is known by its numbers, not by its length
+            elif size != mark:  # cut short or replaced: known by the numbers of its lines, not by its length
                 marks[day], size = 0, self._fallback.settled_size(day)
                 self._known[day] = last_number(self._tx) + 1
                 self._tx.forget_day(day)  # no backup contains what comes to stand there
@@ -66,17 +64,21 @@ class Adoption:
             last = max(last, line_number(unit[-1]))
             if is_torn(unit):
                 logger.warning("%d lines of a call that was cut short are left out", len(unit))
-                if (
-                    line_number(unit[0]) > contained
-                ):  # else the database has them: a whole copy stands or will stand
+                # Else the database has them: a whole copy stands there too, or will.
+                if line_number(unit[0]) > contained:
                     told.append([void_operation(unit)])
                 continue
             told.extend(self._numbered_line(operation, pending) for operation in unit)
         self._tx.set_meta(LAST_NUMBER, str(last))
         for day in marks:
-            self._tx.set_fallback_mark(day, self.sizes[day])
+            self._tx.set_fallback_mark(day, self.sizes[day], self._fallback.tail(day, self.sizes[day]))
         told += [self.settle(call) for call in pending.values()]
         return [unit for unit in told if unit]
+
+    def _goes_on(self, day: str, mark: int) -> bool:
+        """Whether a longer file is still the one that was taken up to its mark."""
+        tail = self._tx.fallback_tail(day)
+        return mark == 0 or tail is None or tail == self._fallback.tail(day, mark)
 
     def _numbered_line(self, operation: Operation, pending: dict[str, Operation]) -> list[Operation]:
         if operation["op"] == "message":

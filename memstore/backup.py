@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,8 +26,9 @@ from memstore.errors import (
     StoreMissing,
     StoreUnsound,
 )
-from memstore.fallback import folder_of, holds_lines
+from memstore.fallback import folder_of, holds_lines, store_of
 from memstore.files import SYSTEM_FILES, Files, alone_in
+from memstore.paths import quoted
 from memstore.storage.base import BackupRow, Storage
 from memstore.storage.migrate import newest_version
 from memstore.storage.sqlite.connection import from_os_error
@@ -340,17 +342,28 @@ def is_intact(row: BackupRow) -> bool:
 # --- what a lost database can be made from ----------------------------------------------------------------------
 
 
-def newest_file(database: Path) -> Path | None:
-    """The newest backup in the default place of a database that need not exist any more."""
+def newest_file(
+    database: Path, now: datetime, store_id: str | None = None, changed: Collection[str] = ()
+) -> Path | None:
+    """The newest backup in the default place of a database that need not exist any more.
+
+    One whose name lies in the future was named by a wrong clock: it counts only where there is no other.
+
+    :param store_id: where it is known, backups of other stores do not count.
+    :param changed: paths of files that are not what was verified any more.
+    """
     folder = folder_of_backups(database)
     if not folder.is_dir():
         return None
-    names = [
-        path.name
+    found = [
+        (instant_of(path) or now, path)
         for path in folder.iterdir()
-        if (found := _NAME.match(path.name)) and found["database"] == database.name
+        if (match := _NAME.match(path.name))
+        and match["database"] == database.name
+        and store_id in (None, match["store_id"])
+        and str(path) not in changed
     ]
-    return folder / max(names) if names else None
+    return max(found, key=lambda one: (one[0] <= now, one[0], one[1].name))[1] if found else None
 
 
 def instant_of(path: Path) -> datetime | None:
@@ -359,19 +372,19 @@ def instant_of(path: Path) -> datetime | None:
     return None if found is None else datetime.strptime(found["instant"], _INSTANT).replace(tzinfo=UTC)
 
 
-def missing_but_not_lost(database: Path) -> str | None:
+def missing_but_not_lost(database: Path, now: datetime) -> str | None:
     """For a database that is missing: what there is of it and how to bring it back; None where there is nothing."""
-    newest = newest_file(database)
+    newest = newest_file(database, now, store_of(folder_of(database)))
     lines = holds_lines(database)
     if newest is not None:
         also = f", and {folder_of(database)} messages" if lines else ""
         return (
             f"{database} is missing, but {newest.parent} holds backups of it{also}. To bring it back run: "
-            f"memstore restore {newest} --db {database}"
+            f"memstore restore {quoted(newest)} --db {quoted(database)}"
         )
     if lines:
         return (
             f"{database} is missing, but {folder_of(database)} holds messages of it. "
-            f"To rebuild it run: memstore recover --db {database}"
+            f"To rebuild it run: memstore recover --db {quoted(database)}"
         )
     return None

@@ -8,7 +8,7 @@ from typing import Self
 
 from memstore.asking import check_scope
 from memstore.config import MAX_WHOLE_SETTING, is_number
-from memstore.errors import ConfigError, MemstoreError, StoreClosed
+from memstore.errors import ConfigError, StoreClosed
 from memstore.record import Prepared, Recorder
 from memstore.types import Message, Receipt, Scope, SourceKind
 
@@ -54,6 +54,7 @@ class Buffer:
 
         :raises InvalidInput: at once, naming what was wrong. :raises StoreClosed: after :meth:`close`.
         """
+        self._recorder.check_open()  # before any lock, and because no thread of ours is in a forked child
         if isinstance(messages, Message):
             messages = [messages]
         call = self._recorder.prepare(
@@ -88,7 +89,7 @@ class Buffer:
                     future.set_exception(error)
                 raise
         for (_, future), outcome in zip(waiting, outcomes, strict=True):
-            if isinstance(outcome, MemstoreError):
+            if isinstance(outcome, Exception):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)

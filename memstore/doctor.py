@@ -5,15 +5,15 @@ the database file is looked at where the driver is known.
 """
 
 import platform
-import shlex
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from memstore import file_system
+from memstore.backup import is_intact
 from memstore.embedding import Embedder, identity_of
 from memstore.errors import (
     EmbeddingError,
@@ -25,8 +25,9 @@ from memstore.errors import (
     StoreTooNew,
     StoreUnsound,
 )
-from memstore.fallback import Fallback, Operation
+from memstore.fallback import Fallback, Operation, is_name_of_ours
 from memstore.operations import line_number
+from memstore.paths import quoted
 from memstore.reserve import Reserve
 from memstore.storage.base import BackupRow, Storage
 from memstore.types import DoctorReport, Finding
@@ -57,6 +58,22 @@ class _Lines:
     faulty: int = 0
 
 
+def _in_the_way(fallback: Fallback) -> Iterator[Finding]:
+    """What keeps every line from being written, until a person moves it."""
+    folder = fallback.folder
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        yield _moved(folder, "a folder of its own")
+        return
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_name_of_ours(path.name) and (path.is_symlink() or not path.is_file()):
+            yield _moved(path, "a file")
+
+
+def _moved(path: Path, wanted: str) -> Finding:
+    message = f"{path} is not {wanted}: no line can be written; until it is moved away the database keeps them alone"
+    return Finding("fallback", "error", message, f"mv {quoted(path)} {quoted(Path(f'{path}.moved'))}")
+
+
 def check_fallback(
     storage: Storage, fallback: Fallback, way_back: str, backed_up_to: int | None = None
 ) -> list[Finding]:
@@ -65,6 +82,9 @@ def check_fallback(
     :param way_back: the command for a database that lacks rows.
     :param backed_up_to: what was recorded by that instant is in a sound backup that is there, so that it needs no line.
     """
+    in_the_way = list(_in_the_way(fallback))
+    if in_the_way:
+        return in_the_way
     try:
         return [*_check_lines(storage, fallback, way_back, backed_up_to), *_check_modes(fallback)]
     except (OSError, FallbackError) as error:
@@ -209,7 +229,7 @@ def modes_of(paths: Iterable[Path]) -> list[Finding]:
             "file modes",
             "warning",
             f"{path.name} may be read by other users of this machine",
-            f"chmod go= {shlex.quote(str(path))}",
+            f"chmod go= {quoted(path)}",
         )
         for path in paths
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077
@@ -241,35 +261,54 @@ def check_embedder(storage: Storage, embedder: Embedder | None) -> list[Finding]
 
 
 def recorded_backups(storage: Storage) -> list[BackupRow]:
-    """The recorded backups that are still there, oldest first; none where the file cannot be read for it."""
+    """The recorded backups that are still there, in the order in which they were made; none where the file cannot be read for it."""
     try:
         with storage.read() as reader:
-            return sorted((row for row in reader.backups() if _is_there(row)), key=lambda row: row.taken_at)
+            return [row for row in reader.backups() if _is_there(row)]
     except StoreError:
         return []
 
 
-def backed_up_to(present: list[BackupRow]) -> int | None:
-    """What was recorded by then, in microseconds, is in a backup."""
-    return present[-1].taken_at if present else None
+def changed_backups(storage: Storage) -> set[str]:
+    """Paths of recorded backups that are gone or have another size by now; none where the file cannot be read for it."""
+    try:
+        with storage.read() as reader:
+            return {str(row.path) for row in reader.backups() if not _is_there(row)}
+    except StoreError:
+        return set()
+
+
+def backed_up_to(present: list[BackupRow], now: int) -> int | None:
+    """What was recorded by then, in microseconds, is in a backup. One that a wrong clock put into the future says nothing
+    of that."""
+    return max((row.taken_at for row in present if row.taken_at <= now), default=None)
 
 
 def way_back(path: Path, backup: Path | None) -> str:
     """The command that puts a sound store in the place of one whose rows are damaged, and keeps that one. Messages that
     the fallback holds beyond a backup come back with it."""
-    database = shlex.quote(str(path))
-    aside = f"mv {database} {shlex.quote(f'{path}.damaged')} && " if path.exists() else ""
+    database = quoted(path)
+    aside = f"mv {database} {quoted(Path(f'{path}.damaged'))} && " if path.exists() else ""
     if backup is not None:
-        return f"{aside}memstore restore {shlex.quote(str(backup))} --db {database}"
+        return f"{aside}memstore restore {quoted(backup)} --db {database}"
     return f"{aside}memstore recover --db {database}"
 
 
-def check_backups(path: Path, present: list[BackupRow], now: int, *, rows: int) -> list[Finding]:
+def check_backups(
+    path: Path, present: list[BackupRow], now: int, *, rows: int, full: bool = False
+) -> list[Finding]:
     """When the last verified backup that is still there was taken. An empty store needs none.
 
     :param now: microseconds.
+    :param full: read them, too: is each still the file that was verified?
     """
     findings = modes_of([Path(f"{path}.backups"), *(Path(row.path) for row in present)])
+    for row in present if full else ():
+        if not is_intact(row):
+            message = (
+                f"{row.path} is not the file any more that was verified; nothing can rely on it: remove it"
+            )
+            findings.append(Finding("backups", "error", message, BACKUP))
     return [*findings, *(_age_of_backups(present, now) if rows else [])]
 
 
@@ -277,9 +316,13 @@ def _age_of_backups(present: list[BackupRow], now: int) -> list[Finding]:
     if not present:
         message = "there is no verified backup: memories, dictionaries and stored recalls have no second copy"
         return [Finding("backups", "info", message, BACKUP)]
-    age = (now - present[-1].taken_at) // _DAY_US
+    last = present[-1]
+    age = (now - last.taken_at) // _DAY_US
+    if age < 0:
+        message = f"the last verified backup was taken in the future, by a clock that was wrong ({last.path})"
+        return [Finding("backups", "warning", message, BACKUP)]
     if age > BACKUP_AGE_DAYS:
-        message = f"the last verified backup is {age} days old ({present[-1].path})"
+        message = f"the last verified backup is {age} days old ({last.path})"
         return [Finding("backups", "warning", message, BACKUP)]
     return []
 
@@ -379,5 +422,5 @@ def _way_out(path: Path, error: MemstoreError, backup: Path | None) -> str | Non
     if isinstance(error, EngineTooOld):
         return "pip install --upgrade apsw sqlite-vec"
     if isinstance(error, StoreReadOnly):
-        return f"chmod u+rw {shlex.quote(str(path))} {shlex.quote(str(path.parent))}"
+        return f"chmod u+rw {quoted(path)} {quoted(path.parent)}"
     return way_back(path, backup) if isinstance(error, StoreUnsound) else None

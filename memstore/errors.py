@@ -22,6 +22,7 @@
     │   ├── StoreLimit                 an owner, team or slot number ran out
     │   └── EngineTooOld               SQLite or sqlite-vec below the floor, or not loadable
     ├── FallbackError                  the daily JSONL files could not be written
+    │   └── LinesLeft                  … nor cut back: what was said may come in later
     ├── ImportStopped                  the store takes no more; what was read is kept, and a second run goes on
     ├── EmbeddingError
     │   ├── EmbedderUnavailable        the model cannot be loaded or called
@@ -133,6 +134,10 @@ class ImportStopped(MemstoreError):
     def __init__(self, message: str, report: Any) -> None:
         super().__init__(message)
         self.report = report
+
+
+class LinesLeft(FallbackError):
+    """A write of the fallback failed and could not be taken back: its lines may be taken up later all the same."""
 
 
 class EmbeddingError(MemstoreError):

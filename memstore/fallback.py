@@ -23,16 +23,19 @@ import json
 import logging
 import os
 import re
+import stat
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from memstore.canonical import ordered_json
-from memstore.errors import FallbackError
+from memstore.config import BUSY_TIMEOUT_S
+from memstore.errors import FallbackError, LinesLeft
 from memstore.files import SYSTEM_FILES, Files
 
 logger = logging.getLogger("memstore")
@@ -57,11 +60,24 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
 _OF_CHANGE = {"fork": ("fork", "from_pos", "to_pos"), "restore": ("ids",), "clear": ("to_pos",)}
 Operation = dict[str, Any]
 
+_POLL_S = 0.001
 _PENDING = "pending"
 _DAY_FILE = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl\Z", re.ASCII)
 """A copy under another name is none: its old changes would be applied again."""
 _HEAD = '{"crc":"'
 _BODY_AT = len('{"crc":"00000000",')
+
+
+TAIL_BYTES = 64
+"""So many bytes before a mark are remembered with it: what tells a file that goes on from another one in its place."""
+
+
+class Appended(NamedTuple):
+    """Where lines stand in a day's file: from ``start`` up to ``end``, and the CRC-32 of the last bytes before that."""
+
+    start: int
+    end: int
+    tail: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +128,15 @@ class Fallback:
         durable: bool,
         header: Operation | None = None,
         files: Files = SYSTEM_FILES,
+        timeout_s: float = BUSY_TIMEOUT_S,
     ) -> None:
         self.folder = folder_of(database)
         self._zone = zone
         self._durable = durable
         self._header = header
         self._files = files
+        self._timeout_s = timeout_s
+        self._ours: dict[str, bytes] = {}  # how day files begin that were looked at and are no other store's
         self._named: set[tuple[str, int]] = (
             set()
         )  # day files, by inode too, whose names this process has synced
@@ -150,7 +169,7 @@ class Fallback:
         if self.size(day) == 0:
             return 0
         try:
-            with locked(self.path(day)) as (_, size):
+            with locked(self.path(day), self._timeout_s) as (_, size):
                 return size
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
@@ -162,28 +181,57 @@ class Fallback:
 
     def append(
         self, day: str, operations: Sequence[Operation], expected_size: int | None = None
-    ) -> tuple[int, int] | None:
-        """Append operations in one write, synced when the store is durable; returns (start, end) offsets.
+    ) -> "Appended | None":
+        """Append operations in one write, synced when the store is durable; returns where they stand.
 
         :param expected_size: append only if the file has this size: who holds the database's write lock must not
             pass over lines that another process, which cannot get that lock, has appended meanwhile. None is
             returned then, and nothing was written.
-        :raises FallbackError: when not everything could be written; then nothing of it stays.
+        :raises FallbackError: when not everything could be written, or the file is another store's; then nothing of
+            it stays.
         """
         lines = b"".join(encode(operation) for operation in operations)
         try:
             self._make_folder()
-            with locked(self.path(day)) as (descriptor, size):
+            with locked(self.path(day), self._timeout_s) as (descriptor, size):
                 if expected_size is not None and size != expected_size:
                     return None
                 if size == 0 and self._header is not None:
                     lines = encode(self._header) + lines
                 elif size and os.pread(descriptor, 1, size - 1) != b"\n":
                     lines = b"\n" + lines  # a torn last line must not swallow the next one
+                self._check_ours(day, descriptor, size)
                 self._write_all(day, descriptor, size, lines)
-                return size, size + len(lines)
+                return Appended(size, size + len(lines), zlib.crc32(lines[-TAIL_BYTES:]))
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
+
+    def _check_ours(self, day: str, descriptor: int, size: int) -> None:
+        """Lines behind another store's would be nobody's: neither store takes them up.
+
+        :raises FallbackError: when the file begins with another store's header.
+        """
+        beginning = os.pread(descriptor, TAIL_BYTES, 0)
+        if not size or beginning == self._ours.get(day):
+            return
+        first = next(read_lines(self.path(day)), None)
+        if first is not None and first.operation is not None and self.is_foreign(first.operation):
+            raise FallbackError(
+                f"{self.path(day)} is another store's; move it beside that store, and nothing is written to it"
+            )
+        self._ours[day] = beginning
+
+    def tail(self, day: str, end: int) -> int | None:
+        """What :class:`Appended` says of the bytes before an offset; None where there are none."""
+        try:
+            with self.path(day).open("rb") as file:
+                file.seek(max(0, end - TAIL_BYTES))
+                before = file.read(min(end, TAIL_BYTES))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FallbackError(f"the fallback {self.path(day)} could not be read: {error}") from error
+        return zlib.crc32(before) if before else None
 
     def _write_all(self, day: str, descriptor: int, size: int, lines: bytes) -> None:
         """Write and sync, or leave the file as it was."""
@@ -192,19 +240,29 @@ class Fallback:
             if written == len(lines):
                 if self._durable:
                     self._files.sync_data(descriptor)
-                    self._sync_name(day, descriptor)
+                    self._sync_name(day, descriptor, size)
                 return
         except BaseException:
-            self._files.truncate(descriptor, size)
+            self._take_back(day, descriptor, size)
             raise
-        self._files.truncate(descriptor, size)
+        self._take_back(day, descriptor, size)
         full = OSError(errno.ENOSPC, f"only {written} of {len(lines)} bytes were taken")
         raise FallbackError(f"the fallback cannot take the line: {full.strerror}; the disk is full") from full
 
-    def _sync_name(self, day: str, descriptor: int) -> None:
+    def _take_back(self, day: str, descriptor: int, size: int) -> None:
+        """:raises LinesLeft: when the file cannot be cut back to its size."""
+        try:
+            self._files.truncate(descriptor, size)
+        except OSError as error:
+            raise LinesLeft(
+                f"the fallback {self.path(day)} could neither be written nor cut back ({error}): what was said may come "
+                "in later all the same, so look before you say it again"
+            ) from error
+
+    def _sync_name(self, day: str, descriptor: int, size: int) -> None:
         """Whoever made the file may have ended before its name was safe, or not have cared for that."""
         file = (day, os.fstat(descriptor).st_ino)
-        if file not in self._named:
+        if not size or file not in self._named:  # a number of an inode is soon given out again
             self._files.sync_folder(self.folder)
             self._files.sync_folder(self.folder.parent)
             self._named.add(file)
@@ -218,7 +276,7 @@ class Fallback:
         """
         try:
             self._make_folder()
-            with locked(self.folder / _PENDING) as (descriptor, size):
+            with locked(self.folder / _PENDING, self._timeout_s) as (descriptor, size):
                 waiting = named_days(os.pread(descriptor, size, 0))
                 day = waiting[-1] if waiting else day
                 self._files.write(
@@ -230,8 +288,11 @@ class Fallback:
 
     def pending_days(self) -> bytes:
         """The mark that :meth:`accept` leaves, see :func:`named_days`. Empty where nothing waits."""
+        mark = self.folder / _PENDING
         try:
-            return (self.folder / _PENDING).read_bytes()
+            if mark.exists() and not mark.is_file():
+                raise FallbackError(f"{mark} is no file: move it away")
+            return mark.read_bytes()
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -242,7 +303,7 @@ class Fallback:
     def clear_pending(self, seen: bytes) -> None:
         """Take the mark away, unless it says more than what was seen."""
         try:
-            with locked(self.folder / _PENDING) as (descriptor, size):
+            with locked(self.folder / _PENDING, self._timeout_s) as (descriptor, size):
                 if os.pread(descriptor, size, 0) == seen:
                     (self.folder / _PENDING).unlink()
         except OSError as error:  # what it names was taken up: it costs the next write a look, and no line
@@ -251,7 +312,7 @@ class Fallback:
     def withdraw(self, day: str, start: int, end: int) -> None:
         """Take back what this transaction appended, as long as nothing stands behind it."""
         try:
-            with locked(self.path(day)) as (descriptor, size):
+            with locked(self.path(day), self._timeout_s) as (descriptor, size):
                 if size == end:
                     self._files.truncate(descriptor, start)
                     if self._durable:
@@ -281,6 +342,11 @@ def named_days(mark: bytes) -> list[str]:
     return [day for day in days if _DAY_FILE.match(f"{day}.jsonl")]
 
 
+def is_name_of_ours(name: str) -> bool:
+    """Whether a file of that name in the folder is a day's or the mark."""
+    return name == _PENDING or bool(_DAY_FILE.match(name))
+
+
 def folder_of(database: Path) -> Path:
     """The fallback folder of a database."""
     return Path(f"{database}.fallback")
@@ -294,6 +360,16 @@ def day_files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if _DAY_FILE.match(path.name) and path.is_file())
     except PermissionError as error:
         raise FallbackError(f"{folder} cannot be read: check its owner and mode") from error
+
+
+def store_of(folder: Path) -> str | None:
+    """The id of the store whose newest day file stands in a folder, where it says so."""
+    for path in reversed(day_files(folder)):
+        first = next(read_lines(path), None)
+        if first is not None and first.operation is not None and first.operation["op"] == "store":
+            store_id: str = first.operation["store_id"]
+            return store_id
+    return None
 
 
 def holds_lines(database: Path) -> bool:
@@ -322,25 +398,46 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
 
 
 class locked:  # noqa: N801 - reads as a verb at its use
-    """An exclusive lock on a day file that is still the file of that name: an erasure may have renamed a new one in."""
+    """An exclusive lock on a day file that is still the file of that name: an erasure may have renamed a new one in.
 
-    def __init__(self, path: Path) -> None:
+    :raises TimeoutError: when another process kept it for so long: one that was stopped, or whose disk hangs.
+    """
+
+    def __init__(self, path: Path, timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self._path = path
+        self._deadline = time.monotonic() + timeout_s
         self._descriptor = -1
 
     def __enter__(self) -> tuple[int, int]:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        # Non-blocking concerns pipes alone, which are refused below and would wait for someone at the other end.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         while True:
             self._descriptor = os.open(self._path, flags, 0o600)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            ours = os.fstat(self._descriptor)
             try:
+                self._lock()
+                ours = os.fstat(self._descriptor)
                 named = self._path.stat(follow_symlinks=False)
             except FileNotFoundError:
                 named = None
+            except BaseException:
+                os.close(self._descriptor)
+                raise
             if named is not None and (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev):
                 return self._descriptor, ours.st_size
             os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no file: move it away")
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError(errno.ETIMEDOUT, "another process keeps it locked") from None
+                time.sleep(_POLL_S)  # a lock is held for one append; flock itself knows no deadline
+            else:
+                return
 
     def __exit__(self, *_: object) -> Literal[False]:
         os.close(self._descriptor)

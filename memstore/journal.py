@@ -26,7 +26,7 @@ from memstore.errors import (
     StoreIO,
     StoreUnsound,
 )
-from memstore.fallback import Fallback, Operation, named_days
+from memstore.fallback import Appended, Fallback, Operation, named_days
 from memstore.grouping import Call, Grouping
 from memstore.operations import message_row, placed_operation
 from memstore.storage.base import Reader, Storage, Writer
@@ -259,15 +259,15 @@ class Journal:
             # A process that cannot get the write lock left something meanwhile: it stands before ours.
             lines = [*lines, *_numbered(tx, adoption.take_up([day]))]
         try:
-            tx.set_fallback_mark(day, where[1])
+            tx.set_fallback_mark(day, where.end, where.tail)
         except BaseException:
             self._withdraw(day, where)
             raise
-        return where[1]
+        return where.end
 
-    def _withdraw(self, day: str, where: tuple[int, int]) -> None:
+    def _withdraw(self, day: str, where: Appended) -> None:
         try:
-            self._fallback.withdraw(day, *where)
+            self._fallback.withdraw(day, where.start, where.end)
         except FallbackError as error:  # then they are adopted, and known by their ids
             logger.warning("lines of a write that failed could not be taken back: %s", error)
 

@@ -1,5 +1,6 @@
 """Paths of stores as callers give them."""
 
+import shlex
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -21,6 +22,16 @@ def checked_path(path: str | PathLike[str]) -> Path:
             f"{name!r:.60} is no path: a store is a file on disk; in tests use a temporary folder"
         )
     try:
-        return Path(name).resolve()
-    except (OSError, RuntimeError) as error:
+        name.encode()
+        path = Path(name).resolve()
+        path.exists()  # a name too long for its file system
+    except PermissionError:
+        return Path(name).absolute()  # opening it will say what may not be done
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
         raise InvalidInput(f"{name!r:.60} names no file: {error}") from error
+    return path
+
+
+def quoted(path: Path) -> str:
+    """A path as it stands in a command that a person may copy into a shell."""
+    return shlex.quote(str(path))

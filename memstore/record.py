@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from memstore.canonical import canonical_json, check_encodable, checksum, ordered_json
 from memstore.clock import Clock
-from memstore.errors import FallbackError, InvalidInput, MemstoreError, NotPermitted, StoreError
+from memstore.errors import FallbackError, InvalidInput, LinesLeft, NotPermitted, StoreError
 from memstore.fallback import Operation
 from memstore.ids import new_id
 from memstore.journal import CANNOT_WRITE, Journal, JournalCall
@@ -158,6 +158,10 @@ class Recorder:
         self._clock = clock
         self._zone = zone
 
+    def check_open(self) -> None:
+        """:raises StoreClosed: when the store was closed, or belongs to the parent of this forked process."""
+        self._storage.check_open()
+
     def prepare(
         self,
         scope: Scope,
@@ -177,7 +181,7 @@ class Recorder:
         rows = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
         return Prepared(scope, str(key), rows, transcript, self._cut(rows, scope.team_id, lazily=transcript))
 
-    def record(self, calls: Sequence[Prepared]) -> list[Receipt | MemstoreError]:
+    def record(self, calls: Sequence[Prepared]) -> list[Receipt | Exception]:
         """Several calls in one transaction; each ends with a receipt or an error of its own."""
         asked = [call for call in calls if call.rows]
         made = iter(self._journal.write([self._work(call) for call in asked]) if asked else [])
@@ -186,21 +190,26 @@ class Recorder:
             for call in calls
         ]
 
-    def _outcome(self, call: Prepared, made: JournalCall[Plan]) -> Receipt | MemstoreError:
+    def _outcome(self, call: Prepared, made: JournalCall[Plan]) -> Receipt | Exception:
         if made.error is None:
             return _receipt(call, made.value, made.stored)  # type: ignore[arg-type] # it has a value then
         if not isinstance(made.error, CANNOT_WRITE):
-            if isinstance(made.error, MemstoreError):
-                return made.error
-            raise made.error
+            return made.error
         try:
             return self._accept(call, made.error)
-        except MemstoreError as error:
+        except (StoreError, NotPermitted) as error:
             return error
 
     def _work(self, call: Prepared) -> Callable[[Writer, list[Operation]], Plan]:
+        tried = False
+
         def work(tx: Writer, operations: list[Operation]) -> Plan:
+            nonlocal tried
             scope = call.scope
+            if tried and all(tx.message(row.team_id, row.id) is not None for row in call.rows):
+                # A transaction that ended with an interrupt took place all the same, or its lines were taken up since.
+                return Plan([row.id for row in call.rows], call.rows, restored=[], conflicts=[])
+            tried = True
             if not tx.join(scope.team_id, scope.user_id, call.rows[0].recorded_at).is_member:
                 raise NotPermitted(f"user {scope.user_id!r} is not a member of team {scope.team_id!r}")
             tokenizer = self._tokenizers.of(tx, scope.team_id)
@@ -229,7 +238,8 @@ class Recorder:
             try:
                 self._journal.accept(pending)
             except FallbackError as second:
-                raise type(error)(f"{error}. The message was not stored: {second}") from error
+                what = "It is not sure" if isinstance(second, LinesLeft) else "The message was not stored"
+                raise type(error)(f"{error}. {what}: {second}") from error
             logger.warning("%s; %d messages wait in the fallback", error, len(planned.new))
         return _receipt(call, planned, "fallback")
 

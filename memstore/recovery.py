@@ -19,6 +19,7 @@ from memstore.files import alone_in
 from memstore.ids import new_id
 from memstore.journal import Journal
 from memstore.operations import apply_operation, message_row
+from memstore.paths import quoted
 from memstore.sessions import after_messages, new_session, spoken
 from memstore.storage.base import MessageRow, Storage, Writer
 from memstore.storage.sqlite import SqliteStorage
@@ -29,6 +30,8 @@ from memstore.tokenizers import FOLD_VARIANTS, Tokenizers
 from memstore.types import Progress, RecoverReport
 
 logger = logging.getLogger("memstore")
+
+CHUNK_BYTES = 2**20
 
 STEP_ROWS = 500
 BATCH_ROWS = 2_000
@@ -78,11 +81,11 @@ def _rebuilt(
             tokenizers = Tokenizers(zone=zone(zone_name))
             messages = fill_from(storage, tokenizers, found, progress)
             copy_fallback(source, target)
-            with storage.write() as tx:
-                for day, size in found.sizes.items():
-                    tx.set_fallback_mark(day, size)
             first_line = header(store_id, zone(zone_name), fold_variants=bool(settings.fold_variants))
             fallback = Fallback(target, zone(zone_name), durable=True, header=first_line)
+            with storage.write() as tx:
+                for day, size in found.sizes.items():
+                    tx.set_fallback_mark(day, size, fallback.tail(day, size))
             journal = Journal(storage, fallback, tokenizers, SystemClock())
             void(journal, found)
             messages += settle(journal, found.pending())
@@ -249,10 +252,30 @@ def _check_target(source: Path, target: Path) -> None:
     if target.exists():
         raise StoreExists(
             f"{target} exists and is never written over; move it away, or name another file: "
-            f"memstore recover --db {source} --out NEW.db"
+            f"memstore recover --db {quoted(source)} --out NEW.db"
         )
+    for path in day_files(folder_of(target)):
+        if folder_of(source) != folder_of(target) and not _is_copy(path, folder_of(source) / path.name):
+            raise StoreExists(
+                f"{path.parent} holds messages of another store and is never written over; move it away, or name another "
+                f"file: memstore recover --db {quoted(source)} --out NEW.db"
+            )
     if not day_files(folder_of(source)):
         raise StoreMissing(f"there is no fallback to recover from: {folder_of(source)} holds no day files")
+
+
+def _is_copy(path: Path, of: Path) -> bool:
+    """Whether a day file begins as another one does as far as both go: a recovery that was killed leaves such."""
+    if not of.is_file():
+        return False
+    left = min(path.stat().st_size, of.stat().st_size)
+    with path.open("rb") as one, of.open("rb") as other:
+        while left > 0:
+            chunk = min(left, CHUNK_BYTES)
+            if one.read(chunk) != other.read(chunk):
+                return False
+            left -= chunk
+    return True
 
 
 def set_log_aside(target: Path) -> None:

@@ -48,9 +48,17 @@ class Reserve:
             found = self.path.stat(follow_symlinks=False)
         except OSError:
             return 0
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(found.st_mode) or not self._is_ours():
             return 0
         return min(found.st_size, found.st_blocks * BLOCK_BYTES)
+
+    def _is_ours(self) -> bool:
+        """It holds nothing: a file of that name with something in it is somebody's."""
+        try:
+            with self.path.open("rb") as file:
+                return not file.read(BLOCK_BYTES).strip(b"\0")
+        except OSError:
+            return False
 
     def make(self) -> bool:
         """Bring the reserve to its size where there is room for it and as much again; returns whether it is there.
@@ -59,6 +67,12 @@ class Reserve:
         """
         if not self.size or self.held() >= self.size:
             return True
+        if self.path.exists() and not self._is_ours():
+            logger.warning(
+                "%s is no reserve: it holds something, and is left alone; there is no room for deletes on a full disk",
+                self.path,
+            )
+            return False
         room = free_bytes(self.path)
         if room is not None and room < 2 * self.size:
             return False
@@ -87,6 +101,8 @@ class Reserve:
     def release(self) -> int:
         """Give the room to whoever needs it; returns how many bytes that were."""
         held = self.held()
+        if self.path.exists() and not self._is_ours():
+            return 0
         try:
             self.path.unlink()
         except FileNotFoundError:

@@ -8,6 +8,7 @@ from memstore.backup import digest, instant_of, unpack
 from memstore.errors import BackupUnsound, StoreExists, StoreIO, StoreMissing, StoreUnsound
 from memstore.fallback import day_files, folder_of, read_lines
 from memstore.files import Files, alone_in
+from memstore.paths import quoted
 from memstore.recovery import set_log_aside
 from memstore.storage.base import BackupRow
 from memstore.storage.sqlite import SqliteStorage
@@ -81,8 +82,8 @@ def _check_ends(source: Path, target: Path) -> None:
         raise StoreMissing(f"there is no backup {source}")
     if os.path.lexists(target):
         raise StoreExists(
-            f"{target} exists and is never written over; move it away, or restore to another place: "
-            f"memstore restore {source} --db NEW.db"
+            f"{target} exists and is never written over; move it away, or restore to another place, where what was recorded since is "
+            f"missing: memstore restore {quoted(source)} --db NEW.db"
         )
     if not target.parent.is_dir():
         raise StoreIO(f"the folder {target.parent} does not exist; make it first")

@@ -24,7 +24,6 @@ from memstore.errors import (
     ConfigError,
     FallbackError,
     InvalidInput,
-    MemstoreError,
     NotFound,
     StoreBusy,
     StoreError,
@@ -41,7 +40,7 @@ from memstore.ids import new_id
 from memstore.journal import Journal
 from memstore.memories import Memories
 from memstore.operations import live_operation, session_operation
-from memstore.paths import checked_path
+from memstore.paths import checked_path, quoted
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.recovery import header, new_meta, recover
@@ -131,7 +130,7 @@ class MemoryStore(Upkeep):
         self._reserve = Reserve(self.path, self.settings.reserve_bytes)
         check_local(self.path, kind_of(self.path), forced=self.settings.network_file_system)
         if not self.path.exists():
-            found = missing_but_not_lost(self.path)
+            found = missing_but_not_lost(self.path, self._clock.now())
             if found is not None:
                 raise StoreMissing(found)
             self._create(self.path)
@@ -170,12 +169,17 @@ class MemoryStore(Upkeep):
             return  # another process was faster, and its store serves as well
 
     def _assemble(self) -> None:
-        store_id, zone_name = self._identity()
+        self.store_id, zone_name = self._identity()
         self._check_folding()
         self.timezone = zone(zone_name)
         durable = self.settings.durability == "disk"
         self._fallback = Fallback(
-            self.path, self.timezone, durable=durable, header=self._header(store_id), files=self._files
+            self.path,
+            self.timezone,
+            durable=durable,
+            header=self._header(self.store_id),
+            files=self._files,
+            timeout_s=self.settings.busy_timeout_s,
         )
         self._tokenizers.zone = self.timezone
         self._journal = Journal(
@@ -189,7 +193,7 @@ class MemoryStore(Upkeep):
             self._storage, self._tokenizers, self._embedding, self.settings, self._clock, self._instant
         )
         self._traces = Traces(self._storage, self._recaller)
-        self._backups = Backups(self._storage, self.path, store_id, self._clock, self._vfs, self._files)
+        self._backups = Backups(self._storage, self.path, self.store_id, self._clock, self._vfs, self._files)
         self._retention = Retention(self._storage, self._fallback, self._clock, self.timezone, self._files)
 
     def _identity(self) -> tuple[str, str]:
@@ -202,7 +206,7 @@ class MemoryStore(Upkeep):
             if (store_id is None or zone_name is None) and reader.team_ids():
                 raise StoreUnsound(
                     f"{self.path} holds rows, but not its own id and zone: it is damaged, and left as it is. "
-                    f"Run: memstore doctor --db {self.path}"
+                    f"Run: memstore doctor --db {quoted(self.path)}"
                 )
         if store_id is None or zone_name is None:  # an empty file that only now got its tables
             zone_name = self.settings.timezone or machine_zone_name()
@@ -271,7 +275,7 @@ class MemoryStore(Upkeep):
             check_scope(scope), messages, session, transcript=transcript, source_kind=source_kind
         )
         outcome = self._recorder.record([call])[0]
-        if isinstance(outcome, MemstoreError):
+        if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
@@ -810,7 +814,7 @@ class MemoryStore(Upkeep):
         except StoreMissing:
             raise
         except (StoreError, ConfigError) as error:
-            backup = newest_file(place)
+            backup = newest_file(place, (clock or SystemClock()).now())
             reserve = Reserve(place, (settings or Settings()).reserve_bytes)
             report = checks.unopened(place, error, reserve, backup)
             if isinstance(error, StoreError):

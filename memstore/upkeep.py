@@ -42,6 +42,7 @@ class Upkeep:
     for. The store itself makes what is declared here."""
 
     path: Path
+    store_id: str
     settings: Settings
     _storage: SqliteStorage
     _fallback: Fallback
@@ -117,7 +118,9 @@ class Upkeep:
         now = to_micros(self._clock.now())
         with self._storage.exclusive_connection():  # the file is still there, and no thread writes
             backups = checks.recorded_backups(self._storage)
-            way_back = checks.way_back(self.path, newest_file(self.path))
+            changed = checks.changed_backups(self._storage)
+            newest = newest_file(self.path, self._clock.now(), self.store_id, changed)
+            way_back = checks.way_back(self.path, newest)
             found = examine(
                 self.path,
                 self._tokenizers.of,
@@ -130,10 +133,10 @@ class Upkeep:
         if found.sound:
             findings += checks.check_embedder(self._storage, self._embedder)
             findings += generations.check(self._storage)
-            covered = checks.backed_up_to(backups)
+            covered = checks.backed_up_to(backups, now)
             findings += checks.check_fallback(self._storage, self._fallback, way_back, covered)
             rows = found.counts["messages"] + found.counts["memories"]
-            findings += checks.check_backups(self.path, backups, now, rows=rows)
+            findings += checks.check_backups(self.path, backups, now, rows=rows, full=full)
         place = checks.place(self.path, self._reserve)
         findings += checks.check_place(place, self._reserve)
         ok = not any(finding.severity == "error" for finding in findings)

@@ -10,7 +10,7 @@ from memstore.errors import ConfigError, InvalidInput, NotPermitted, StoreClosed
 from memstore.storage.sqlite import SqliteStorage
 from memstore.store import MemoryStore
 from memstore.types import Message, Scope
-from reliability_support import SCOPE, assert_sound, message_lines, open_store, texts
+from reliability_support import SCOPE, assert_sound, in_fork, message_lines, open_store, texts
 
 FOREVER = 3600.0
 ONE = "agent:chat:one"
@@ -61,7 +61,7 @@ def test_leaving_the_block_and_closing_the_store_write_what_waits(tmp_path):
         second = other.record(SCOPE, said("closed"), ONE)
     assert second.result(timeout=0).new == 1
     for late in (buffer, other):
-        with pytest.raises(StoreClosed, match="nothing was stored"):
+        with pytest.raises(StoreClosed, match="closed"):
             late.record(SCOPE, said("late"), ONE)
         late.close()
     with open_store(path) as store:
@@ -123,6 +123,34 @@ def test_while_the_database_is_locked_the_whole_batch_waits_in_the_fallback(tmp_
         assert [future.result(0).stored for future in futures] == ["fallback"] * 3
         store.record(SCOPE, said("after"), ONE)
         assert texts(store) == ["n0", "n1", "n2", "after"]
+
+
+def test_a_forked_child_is_told_instead_of_waiting(tmp_path):
+    path = tmp_path / "store.db"
+    with open_store(path) as store, store.buffered(seconds=FOREVER) as buffer:
+
+        def work() -> None:
+            with pytest.raises(StoreClosed, match="parent"):
+                buffer.record(SCOPE, said("from the child"), ONE)
+
+        assert in_fork(work) == 0
+
+
+def test_a_fault_of_one_flush_ends_neither_the_thread_nor_the_others(tmp_path):
+    with open_store(tmp_path / "store.db") as store, store.buffered(messages=1000, seconds=0.01) as buffer:
+        work, broken = store._recorder._work, []
+
+        def failing(call):
+            if call.rows[0].content == '"broken"' and not broken:
+                broken.append(call)
+                return lambda _tx, _operations: 1 / 0
+            return work(call)
+
+        store._recorder._work = failing
+        bad = buffer.record(SCOPE, said("broken"), ONE)
+        with pytest.raises(ZeroDivisionError):
+            bad.result(timeout=60)
+        assert buffer.record(SCOPE, said("fine"), ONE).result(timeout=60).new == 1
 
 
 def test_a_future_cannot_be_called_back(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from cli_support import Cli
 from memstore.config import Settings
-from memstore.errors import EmbedderUnavailable, EmbeddingError
+from memstore.errors import EmbedderUnavailable, EmbeddingError, StoreMissing
 from memstore.fallback import day_files, encode, folder_of
 from memstore.index import LEASE_S, MAX_ATTEMPTS
 from memstore.store import MemoryStore
@@ -682,9 +683,44 @@ def test_lost_lines_are_made_up_for_by_a_backup(closed):
     assert {(f.severity, f.repair) for f in found} == {("warning", "memstore backup")}
     rows = rows_of(closed)
     carry_out("memstore backup", closed)
-    assert [(f.severity, f.repair) for f in found_in(closed, "fallback")] == [("info", None)]
-    assert "a backup holds them" in found_in(closed, "fallback")[0].message
+    later = ManualClock(START.replace(year=2100))  # the command has the machine's clock
+    assert [(f.severity, f.repair) for f in found_in(closed, "fallback", later)] == [("info", None)]
+    assert "a backup holds them" in found_in(closed, "fallback", later)[0].message
     assert rows_of(closed) == rows
+
+
+def test_a_backup_that_a_wrong_clock_put_into_the_future_covers_nothing(tmp_path):
+    path = tmp_path / "store.db"
+    clock = ManualClock(START.replace(year=2099))
+    with MemoryStore(path, None, clock, FIND) as store:
+        say(store, "before the backup")
+        store.backup()
+        clock.set(START)
+        say(store, "after it")
+        found = [(f.check, f.severity) for f in store.doctor().findings]
+        assert ("backups", "warning") in found
+    for day in day_files(folder_of(path)):
+        day.unlink()
+    assert {(f.severity, f.repair) for f in found_in(path, "fallback", clock)} == {
+        ("warning", "memstore backup")
+    }
+    with MemoryStore(path, None, clock, FIND) as store:
+        made = store.backup()
+        assert "backups" not in {f.check for f in store.doctor(full=True).findings}
+    path.unlink()
+    with pytest.raises(StoreMissing, match=re.escape(Path(made.path).name)):
+        MemoryStore(path, None, clock, FIND)
+
+
+def test_a_backup_that_was_changed_is_named_by_a_full_look(tmp_path):
+    path = tmp_path / "store.db"
+    with MemoryStore(path, None, ManualClock(START), FIND) as store:
+        say(store, "one")
+        made = Path(store.backup().path)
+        content = bytearray(made.read_bytes())
+        content[len(content) // 2] ^= 1
+        made.write_bytes(content)
+        assert [f.severity for f in store.doctor(full=True).findings if f.check == "backups"] == ["error"]
 
 
 def test_messages_of_pruned_days_that_a_backup_holds_are_no_warning(tmp_path):

@@ -135,10 +135,10 @@ def test_a_sound_line_that_cannot_be_used_says_why(change, fault):
 def test_offsets_are_those_of_the_file(tmp_path):
     fallback = a_fallback(tmp_path)
     ends = [fallback.append("2026-01-01", [delete(f"n{n}")]) for n in range(20)]
-    assert [start for start, _ in ends] == [0, *(end for _, end in ends[:-1])]
+    assert [where.start for where in ends] == [0, *(where.end for where in ends[:-1])]
     lines = list(fallback.read("2026-01-01"))
-    assert [(line.number, line.end) for line in lines] == [(n + 1, end) for n, (_, end) in enumerate(ends)]
-    for n, (start, _) in enumerate(ends):
+    assert [(line.number, line.end) for line in lines] == [(n + 1, end) for n, (_, end, _) in enumerate(ends)]
+    for n, (start, _, _) in enumerate(ends):
         assert names(list(fallback.read("2026-01-01", start))) == [f"n{m}" for m in range(n, 20)]
     assert fallback.size("2026-01-01") == ends[-1][1]
 
@@ -197,7 +197,7 @@ def test_a_file_cut_at_every_offset_loses_the_cut_line_alone(tmp_path):
         assert names(lines) == expected
         torn = offset not in ends and offset + 1 not in ends
         assert sum(line.operation is None for line in lines) == torn
-        start, end = fallback.append("2026-01-01", [delete("later")])
+        start, end, _ = fallback.append("2026-01-01", [delete("later")])
         assert start == offset
         lines = list(fallback.read("2026-01-01"))
         assert names(lines) == [*expected, "later"], "a later line is not merged with the torn one"
@@ -380,11 +380,11 @@ def test_withdrawing_takes_back_exactly_what_was_appended(tmp_path):
     fallback.append("2026-01-01", [delete("a")])
     before = fallback.path("2026-01-01").read_bytes()
     where = fallback.append("2026-01-01", [delete("b"), delete("c")])
-    fallback.withdraw("2026-01-01", *where)
+    fallback.withdraw("2026-01-01", where.start, where.end)
     assert fallback.path("2026-01-01").read_bytes() == before
     where = fallback.append("2026-01-01", [delete("b")])
     fallback.append("2026-01-01", [delete("c")])
-    fallback.withdraw("2026-01-01", *where)
+    fallback.withdraw("2026-01-01", where.start, where.end)
     assert names(list(fallback.read("2026-01-01"))) == ["a", "b", "c"], "something stands behind it"
 
 

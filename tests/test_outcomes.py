@@ -1,6 +1,7 @@
 """Where a message is when one of its two places cannot be written: ``Receipt.stored`` tells the truth, and each
 message comes into the database exactly once (SPEC S7)."""
 
+import fcntl
 import json
 import os
 import threading
@@ -11,11 +12,13 @@ import pytest
 
 from conftest import said
 from memstore.config import Settings
-from memstore.errors import NotPermitted, StoreBusy, StoreFull, StoreIO
+from memstore.errors import NotPermitted, StoreBusy, StoreExists, StoreFull, StoreIO, StoreUnsound
 from memstore.fallback import day_files, folder_of
+from memstore.files import SystemFiles
+from memstore.journal import JournalCall
 from memstore.storage.sqlite import SqliteStorage
 from memstore.store import MemoryStore
-from memstore.testing import ManualClock
+from memstore.testing import FaultPlan, FaultyFiles, ManualClock
 from memstore.types import Message, Scope
 from reliability_support import (
     DAY,
@@ -24,6 +27,7 @@ from reliability_support import (
     assert_comes_back,
     assert_sound,
     dump,
+    findings,
     finish_child,
     in_fork,
     lines_of,
@@ -359,6 +363,174 @@ def test_a_torn_call_is_left_out_by_the_next_write_and_by_every_recovery(tmp_pat
         rows = dump(store)
     assert len(operations(path, "void")) == 1
     assert_comes_back(path, rows)
+
+
+# --- day files that others touch, and files that are in the way ------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["removed", "truncated"])
+def test_what_waits_in_a_file_that_took_anothers_place_is_taken_up(tmp_path, how):
+    """The new file grows past the old mark: what stood before the mark tells the two apart."""
+    path = tmp_path / "store.db"
+    with open_impatient(path) as store:
+        say(store, "first")
+        file = day_files(folder_of(path))[0]
+        file.unlink() if how == "removed" else os.truncate(file, 0)
+        with locked(path):
+            texts_waiting = [f"waits {number} " + "x" * 500 for number in range(4)]
+            for text in texts_waiting:
+                assert store.record(SCOPE, said(text), ONE).stored == "fallback"
+        say(store, "after")
+        assert texts(store) == ["first", *texts_waiting, "after"]
+    with open_store(path) as store:
+        assert store.adopted == 0
+
+
+def test_nothing_is_written_into_another_stores_file(tmp_path):
+    path, foreign = tmp_path / "store.db", tmp_path / "foreign.db"
+    with open_impatient(foreign) as other:
+        say(other, "theirs")
+    with open_impatient(path) as store:
+        say(store, "first")
+        theirs = day_files(folder_of(foreign))[0].read_bytes()
+        file = day_files(folder_of(path))[0]
+        file.unlink()
+        file.write_bytes(theirs)
+        assert store.record(SCOPE, said("kept by the database"), ONE).stored == "database"
+        with locked(path), pytest.raises(StoreBusy, match="another store's"):
+            store.record(SCOPE, said("neither"), ONE)
+        assert file.read_bytes() == theirs
+        file.unlink()
+        say(store, "after")
+        assert texts(store) == ["first", "kept by the database", "after"]
+        assert {json.loads(op["content"]) for op in operations(path, "message")} == {
+            "kept by the database",
+            "after",
+        }
+
+
+def test_a_file_whose_lock_is_kept_makes_no_one_wait_for_ever(tmp_path):
+    """A process that was stopped, or hangs in a sync, while it holds the lock of a day file."""
+    path = tmp_path / "store.db"
+    with open_impatient(path) as store:
+        say(store, "first")
+        file = day_files(folder_of(path))[0]
+        with file.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert store.record(SCOPE, said("second"), ONE).stored == "database"
+            with locked(path), pytest.raises(StoreBusy, match="keeps it locked"):
+                store.record(SCOPE, said("neither"), ONE)
+        assert store.record(SCOPE, said("third"), ONE).stored == "both"
+        assert texts(store) == ["first", "second", "third"]
+        assert len(message_lines(path)) == 3
+
+
+@pytest.mark.parametrize("name", ["pending", "2026-03-01.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_not_waited_for_and_is_named(tmp_path, name, kind):
+    path = tmp_path / "store.db"
+    clock = ManualClock(START)
+    folder_of(path).mkdir()
+    (os.mkfifo if kind == "pipe" else os.mkdir)(folder_of(path) / name)
+    with open_impatient(path, clock) as store:
+        assert store.record(SCOPE, said("kept"), ONE).stored == "database"
+        found = [f for f in store.doctor().findings if f.check == "fallback"]
+        assert [(f.severity, f.repair.split()[0]) for f in found] == [("error", "mv")]
+        (folder_of(path) / name).rename(tmp_path / "moved")
+        say(store, "again")
+        assert texts(store) == ["kept", "again"]
+        assert [f for f in findings(store) if f[0] == "fallback"] == []
+
+
+def test_a_pipe_in_the_place_of_the_database_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "store.db")
+    with pytest.raises(StoreUnsound, match="pipe"):
+        open_store(tmp_path / "store.db")
+
+
+def test_a_line_that_can_neither_be_synced_nor_taken_back_is_no_clear_no(tmp_path):
+    path = tmp_path / "store.db"
+    plan = FaultPlan()
+    settings = Settings(timezone="UTC", busy_timeout_s=0.01)
+    with MemoryStore(path, settings=settings, files=FaultyFiles(plan)) as store:
+        say(store, "first")
+        plan.fail("error", operations=["sync", "truncate"], file=("*.jsonl",), sticky=True)
+        with locked(path), pytest.raises(StoreBusy, match="look before you say it again"):
+            store.record(SCOPE, said("pay 100"), ONE)
+        plan.lift()
+        say(store, "after")
+        assert texts(store) == ["first", "pay 100", "after"]
+
+
+def test_the_name_of_a_file_made_anew_is_synced_though_its_inode_is_an_old_one(tmp_path):
+    path = tmp_path / "store.db"
+
+    class Counting(SystemFiles):
+        folders = 0
+
+        def sync_folder(self, folder) -> None:
+            self.folders += 1
+            super().sync_folder(folder)
+
+    files = Counting()
+    with MemoryStore(path, settings=Settings(timezone="UTC"), files=files) as store:
+        say(store, "first")
+        before = files.folders
+        say(store, "second")
+        assert files.folders == before
+        day_files(folder_of(path))[0].unlink()
+        say(store, "third")
+        assert files.folders > before
+
+
+def test_a_recovery_writes_over_no_other_stores_lines(tmp_path):
+    one, two = tmp_path / "one.db", tmp_path / "two.db"
+    for path in (one, two):
+        with open_store(path, ManualClock(START)) as store:
+            say(store, f"of {path.stem}")
+    before = day_files(folder_of(two))[0].read_bytes()
+    remove_database(two)
+    with pytest.raises(StoreExists, match="another store"):
+        MemoryStore.recover(one, out=two)
+    assert day_files(folder_of(two))[0].read_bytes() == before
+
+
+def test_an_interrupt_behind_the_commit_of_a_group_stores_no_ones_message_twice(tmp_path):
+    path = tmp_path / "store.db"
+    with open_store(path) as store:
+        say(store, "first")
+        journal, covered = store._journal, store._journal._covered
+        calls = [store._recorder.prepare(SCOPE, said(f"n{n}"), ONE) for n in range(3)]
+        group = [JournalCall(store._recorder._work(call)) for call in calls]
+
+        def interrupted(asked):
+            covered(asked)
+            journal._covered = covered
+            raise KeyboardInterrupt
+
+        journal._covered = interrupted
+        journal._grouping._waiting.extend(group[1:])
+        with pytest.raises(KeyboardInterrupt):
+            journal._grouping.submit(group[:1])
+        say(store, "last")  # whoever comes next carries out what waits
+        assert all(call.error is None for call in group[1:])
+        assert sorted(texts(store)) == ["first", "last", "n0", "n1", "n2"]
+        assert_sound(store)
+
+
+def test_a_machine_that_gives_no_thread_still_acknowledges(tmp_path, monkeypatch):
+    path = tmp_path / "store.db"
+
+    def refuse(_thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with open_store(path) as store:
+        say(store, "one")
+        say(store, "two")
+    monkeypatch.undo()
+    with open_store(path) as store:
+        assert texts(store) == ["one", "two"]
 
 
 # --- a commit whose outcome is open --------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_a_void_line_says_so_too(tmp_path):
     file, lines = three_calls(path)
     MemoryStore.recover(path)
     with open_store(path, ManualClock(START)) as store, store._storage.write() as tx:  # it contains "first"
-        tx.set_fallback_mark(file.stem, len(b"".join(lines[:2])))
+        tx.set_fallback_mark(file.stem, len(b"".join(lines[:2])), None)
         tx._run("DELETE FROM messages WHERE pos > 1")
         tx._run("UPDATE sessions SET last_pos = 1")
         tx._run("UPDATE owners SET last_arrival = 1 WHERE user_id IS NOT NULL")

@@ -265,7 +265,7 @@ def test_a_writer_that_waits_for_the_file_begins_a_new_one(four_days, clock):
         assert store.prune_fallback(0).removed == tuple(DAYS[:3])
         say(behind, "from a clock that is behind")
         assert days_of(four_days) == [DAYS[0], DAYS[3]]
-        assert_sound(behind)
+        assert_sound(store)
 
 
 @pytest.mark.parametrize("days", [-1, 1.5, True, "90", None, 10**9])

@@ -11,6 +11,7 @@ from memstore.cli.output import show
 from memstore.cli.progress import progress
 from memstore.config import ENVIRONMENT
 from memstore.file_system import check_local, kind_of
+from memstore.paths import quoted
 
 RESUMES = "What was done stays; run the same command again to go on from there."
 BEGINS_ANEW = "Nothing half-made is left at the target; run the same command again to recover."
@@ -78,6 +79,13 @@ def recover(target: Target, *, out: str | None, fold_variants: bool | None) -> N
     show(target, "record", result)
 
 
+def _with_store(repair: str | None, target: Target) -> str | None:
+    """The command as it can be pasted, whatever MEMSTORE_DB says."""
+    if repair is None or not repair.startswith("memstore ") or "--db" in repair:
+        return repair
+    return f"{repair} --db {quoted(target.path)}"
+
+
 @click.command()
 @click.option("--full", is_flag=True, help="Look at every row, vector and token, however many there are.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; it is the default.")
@@ -94,6 +102,8 @@ def doctor(target: Target, *, full: bool, as_json: bool) -> None:
     from memstore.store import MemoryStore
 
     report = MemoryStore.examine(target.path, target.embedder, settings=target.settings(), full=full)
+    findings = tuple(replace(found, repair=_with_store(found.repair, target)) for found in report.findings)
+    report = replace(report, findings=findings)
     show(replace(target, as_text=target.as_text and not as_json), "doctor", report)
     if not report.ok:
         click.get_current_context().exit(FAILED)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from memstore.cli.failures import switch_debug_on
+from memstore.clock import SystemClock
 from memstore.config import ENVIRONMENT, Settings, from_environment, network_file_system_allowed
 from memstore.errors import StoreMissing
+from memstore.paths import quoted
 from memstore.session_key import DEFAULT_CHANNEL, session_key
 from memstore.types import Scope
 from memstore.wording import LANGUAGES
@@ -90,11 +92,11 @@ class Target:
         from memstore.backup import missing_but_not_lost
 
         path = self.path.absolute()
-        found = missing_but_not_lost(path)
+        found = missing_but_not_lost(path, SystemClock().now())
         if found is not None:
             raise StoreMissing(found)
         raise StoreMissing(
-            f"there is no store at {path}. To make one run: memstore init --db {path} "
+            f"there is no store at {path}. To make one run: memstore init --db {quoted(path)} "
             "(or check --db and MEMSTORE_DB)"
         )
 

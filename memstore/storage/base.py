@@ -498,6 +498,10 @@ class Reader(Protocol):
         """How many bytes of each day's file a backup contains."""
         ...
 
+    def fallback_tail(self, day: str) -> int | None:
+        """The CRC-32 of the bytes before the mark, as they were when it was set; None where it is not known."""
+        ...
+
     def unwritten_lines(self, limit: int | None) -> list[tuple[int, dict[str, Any]]]:
         """Operations that the fallback is owed with their numbers, by number."""
         ...
@@ -642,7 +646,7 @@ class Writer(Reader, Protocol):
         """Whether there was one."""
         ...
 
-    def set_fallback_mark(self, day: str, applied_bytes: int) -> None: ...
+    def set_fallback_mark(self, day: str, applied_bytes: int, tail: int | None) -> None: ...
 
     def forget_day(self, day: str) -> None:
         """A day's file is gone: a new one of that name has nothing to do with its mark, nor with what backups hold."""

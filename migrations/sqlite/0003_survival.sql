@@ -23,6 +23,9 @@ CREATE VIEW v_backups AS
          strftime('%Y-%m-%dT%H:%M:%fZ', verified_at / 1e6, 'unixepoch') AS verified_at
     FROM backups;
 
+-- What stood before a mark when it was set (CRC-32 of its last bytes): another file in the place of a day's is noticed.
+ALTER TABLE fallback_days ADD COLUMN tail INTEGER;
+
 -- Operations that were committed while the fallback could not be written, by their line number. The next write that
 -- reaches the fallback appends them there, before its own.
 CREATE TABLE unwritten_lines (

@@ -12,6 +12,7 @@ import apsw
 from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S, Durability
 from memstore.errors import StoreClosed, StoreExists, StoreIO, StoreMissing, StoreUnsound
 from memstore.files import SYSTEM_FILES, Files
+from memstore.paths import quoted
 from memstore.storage.migrate import check_not_newer, migrate, newest_version
 from memstore.storage.sqlite import connection as opening
 from memstore.storage.sqlite.connection import APPLICATION_ID, StatementHook, driver_errors, must_reopen
@@ -240,7 +241,7 @@ class SqliteStorage:
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise StoreMissing(
                 f"{self.path} was removed or replaced while it was open here; nothing was written. Close this store, "
-                f"then put the file back, or run: memstore restore BACKUP --db {self.path} (without a backup: memstore recover)"
+                f"then put the file back, or run: memstore restore BACKUP --db {quoted(self.path)} (without a backup: memstore recover)"
             )
 
     def _set_synchronous(self, connection: apsw.Connection, *, full: bool) -> None:

@@ -25,6 +25,7 @@ from memstore.errors import (
     StoreReadOnly,
     StoreUnsound,
 )
+from memstore.paths import quoted
 from memstore.storage.sqlite.forks import check_not_inherited, remember_open
 
 APPLICATION_ID = 0x6D656D73
@@ -157,6 +158,8 @@ def probe(path: Path, *, vfs: str | None = None) -> tuple[int, int]:
     check_not_inherited(path)
     if path.is_dir():
         raise StoreUnsound(f"{path} is a folder, not a database file")
+    if path.exists() and not path.is_file():
+        raise StoreUnsound(f"{path} is no file, but a pipe or a device")
     with driver_errors(path):
         file = apsw.VFSFile(vfs or "", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
@@ -167,7 +170,7 @@ def probe(path: Path, *, vfs: str | None = None) -> tuple[int, int]:
     if not header.startswith(_MAGIC) or page_size < _LEAST_PAGE_SIZE:
         raise StoreUnsound(
             f"{path} is no SQLite database. It is left untouched; move it away, then run: "
-            f"memstore recover --db {path}"
+            f"memstore recover --db {quoted(path)}"
         )
     pages = int.from_bytes(header[28:32]) if header[24:28] == header[92:96] else 0
     # In this order: while there is a WAL, a checkpoint may have written the header and not yet the last page.
@@ -176,7 +179,7 @@ def probe(path: Path, *, vfs: str | None = None) -> tuple[int, int]:
     if not wal_size and size < pages * page_size:
         raise StoreUnsound(
             f"{path} is cut short: {size} of {pages * page_size} bytes. It is left untouched; restore a backup, "
-            f"or run: memstore recover --db {path} --out NEW.db"
+            f"or run: memstore recover --db {quoted(path)} --out NEW.db"
         )
     return int.from_bytes(header[68:72]), int.from_bytes(header[60:64])
 
@@ -222,7 +225,7 @@ def driver_errors(path: Path | str) -> Iterator[None]:
         ) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise StoreUnsound(
-            f"{path} is damaged or no SQLite database ({error}). It is left as it is; run: memstore doctor --db {path}"
+            f"{path} is damaged or no SQLite database ({error}). It is left as it is; run: memstore doctor --db {quoted(Path(path))}"
         ) from error
     except apsw.CantOpenError as error:
         raise StoreIO(
@@ -232,7 +235,7 @@ def driver_errors(path: Path | str) -> Iterator[None]:
         raise TimeoutError("interrupted at its deadline") from error
     except UnicodeDecodeError as error:
         raise StoreUnsound(
-            f"{path} holds text that is no UTF-8, so it is damaged. It is left as it is; run: memstore doctor --db {path}"
+            f"{path} holds text that is no UTF-8, so it is damaged. It is left as it is; run: memstore doctor --db {quoted(Path(path))}"
         ) from error
     except (apsw.IOError, apsw.NoMemError) as error:
         raise StoreIO(f"reading or writing {path} failed: {error}") from error

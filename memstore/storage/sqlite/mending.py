@@ -15,6 +15,7 @@ import apsw
 
 from memstore.config import MAINTENANCE_BUSY_TIMEOUT_S
 from memstore.errors import StoreUnsound
+from memstore.paths import quoted
 from memstore.storage.sqlite import text_index, vector_index
 from memstore.storage.sqlite.checks import is_whole, ordinary_tables
 from memstore.storage.sqlite.connection import all_rows, driver_errors, open_connection, scalar
@@ -59,7 +60,7 @@ def _damaged(connection: apsw.Connection, path: Path) -> set[str]:
     if fault:
         raise StoreUnsound(
             f"{path} is damaged in its rows ({fault}); reindex mends only what is derived from them, and has changed "
-            f"nothing. Run: memstore doctor --db {path}"
+            f"nothing. Run: memstore doctor --db {quoted(path)}"
         )
     damaged = set()
     schema = [name for (name,) in all_rows(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")]

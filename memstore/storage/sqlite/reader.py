@@ -605,6 +605,10 @@ class SqliteReader:
     def backup_days(self, number: int) -> dict[str, int]:
         return dict(self._rows("SELECT day, covered_bytes FROM backup_days WHERE backup_no = ?", (number,)))
 
+    def fallback_tail(self, day: str) -> int | None:
+        tail: int | None = self._value("SELECT tail FROM fallback_days WHERE day = ?", (day,))
+        return tail
+
     def unwritten_lines(self, limit: int | None) -> list[tuple[int, dict[str, Any]]]:
         rows = self._rows(
             "SELECT number, operation FROM unwritten_lines ORDER BY number LIMIT ?",

@@ -58,8 +58,15 @@ class WriteAheadLog:
     def _wake(self) -> None:
         with self._changed:
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._watch, name="memstore-wal", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._watch, name="memstore-wal", daemon=True)
+                try:
+                    thread.start()
+                except (
+                    RuntimeError
+                ) as error:  # no more threads: what was committed is, and the log just stays longer
+                    logger.debug("the write-ahead log is not watched: %s", error)
+                    return
+                self._thread = thread
             self._changed.notify()
 
     def stop(self) -> None:

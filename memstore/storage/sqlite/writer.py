@@ -553,11 +553,11 @@ class SqliteWriter(SqliteReader):
         )
         return dropped > 0
 
-    def set_fallback_mark(self, day: str, applied_bytes: int) -> None:
+    def set_fallback_mark(self, day: str, applied_bytes: int, tail: int | None) -> None:
         self._run(
-            "INSERT INTO fallback_days (day, applied_bytes) VALUES (?, ?)"
-            " ON CONFLICT (day) DO UPDATE SET applied_bytes = excluded.applied_bytes",
-            (day, applied_bytes),
+            "INSERT INTO fallback_days (day, applied_bytes, tail) VALUES (?, ?, ?) ON CONFLICT (day)"
+            " DO UPDATE SET applied_bytes = excluded.applied_bytes, tail = excluded.tail",
+            (day, applied_bytes, tail),
         )
 
     def forget_day(self, day: str) -> None:
