@@ -20,7 +20,7 @@ from memstore.operations import (
 )
 from memstore.placing import enqueue_index, insert_rows, place
 from memstore.sessions import spoken
-from memstore.storage.base import MessageRow, Writer
+from memstore.storage.base import MessageRow, Reader, Writer
 from memstore.tokenizers import Tokenizers
 
 logger = logging.getLogger("memstore")
@@ -47,7 +47,7 @@ class Adoption:
         self._known = {}
         for day in days:
             mark, size = self._tx.fallback_mark(day), self._fallback.size(day)
-            if size > mark and self._goes_on(day, mark):
+            if size > mark and taken_up_to(self._tx, self._fallback, day) == mark:
                 marks[day], size = mark, self._fallback.settled_size(day)
             elif size != mark:  # cut short or replaced: known by the numbers of its lines, not by its length
                 marks[day], size = 0, self._fallback.settled_size(day)
@@ -59,8 +59,9 @@ class Adoption:
         told: list[list[Operation]] = []
         pending: dict[str, Operation] = {}
         last = contained = last_number(self._tx)
-        lines = (self._beyond(day, marks[day], pending) for day in sorted(marks))
-        for unit in units(heapq.merge(*lines, key=line_number)):
+        # What belongs together stands together in one file; between files numbers may have been given out twice.
+        files = (units(self._beyond(day, marks[day], pending)) for day in sorted(marks))
+        for unit in heapq.merge(*files, key=lambda unit: line_number(unit[0])):
             last = max(last, line_number(unit[-1]))
             if is_torn(unit):
                 logger.warning("%d lines of a call that was cut short are left out", len(unit))
@@ -74,11 +75,6 @@ class Adoption:
             self._tx.set_fallback_mark(day, self.sizes[day], self._fallback.tail(day, self.sizes[day]))
         told += [self.settle(call) for call in pending.values()]
         return [unit for unit in told if unit]
-
-    def _goes_on(self, day: str, mark: int) -> bool:
-        """Whether a longer file is still the one that was taken up to its mark."""
-        tail = self._tx.fallback_tail(day)
-        return mark == 0 or tail is None or tail == self._fallback.tail(day, mark)
 
     def _numbered_line(self, operation: Operation, pending: dict[str, Operation]) -> list[Operation]:
         if operation["op"] == "message":
@@ -147,3 +143,11 @@ class Adoption:
 def last_number(tx: Writer) -> int:
     """The number of the last line given out."""
     return int(tx.meta(LAST_NUMBER) or 0)
+
+
+def taken_up_to(reader: Reader, fallback: Fallback, day: str) -> int:
+    """The mark of a day, or 0 where another file has come into the place of the one that was taken up to it."""
+    mark, tail = reader.fallback_mark(day), reader.fallback_tail(day)
+    if fallback.size(day) < mark or (tail is not None and mark and tail != fallback.tail(day, mark)):
+        return 0
+    return mark

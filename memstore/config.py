@@ -178,9 +178,11 @@ class Settings:
             raise ConfigError(f"durability must be 'disk' or 'process', not {self.durability!r}")
         if not is_number(self.busy_timeout_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S):
             raise ConfigError(f"busy_timeout_s must be positive and at most {MAX_BUSY_TIMEOUT_S}")
-        if self.idle_checkpoint_s is not None and not is_number(self.idle_checkpoint_s, least=1e-9):
+        if self.idle_checkpoint_s is not None and not is_number(
+            self.idle_checkpoint_s, least=1e-9, most=MAX_BUSY_TIMEOUT_S
+        ):
             raise ConfigError(
-                f"idle_checkpoint_s must be positive or None, not {_shown(self.idle_checkpoint_s)}"
+                f"idle_checkpoint_s must be positive and at most {MAX_BUSY_TIMEOUT_S}, or None, not {_shown(self.idle_checkpoint_s)}"
             )
         for name in ("stop_words", "network_file_system"):
             if not isinstance(getattr(self, name), bool):

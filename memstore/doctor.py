@@ -7,13 +7,13 @@ the database file is looked at where the driver is known.
 import platform
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from memstore import file_system
-from memstore.backup import is_intact
+from memstore.backup import is_intact, is_present
 from memstore.embedding import Embedder, identity_of
 from memstore.errors import (
     EmbeddingError,
@@ -294,6 +294,17 @@ def way_back(path: Path, backup: Path | None) -> str:
     return f"{aside}memstore recover --db {database}"
 
 
+def with_what_recover_loses(finding: Finding) -> Finding:
+    """Before a damaged database is given up for its fallback, whoever can still read memories saves them."""
+    if finding.repair is None or "memstore recover" not in finding.repair:
+        return finding
+    advice = (
+        "there is no backup, and the fallback holds messages and sessions only: save what can still be read of memories "
+        "first (memstore sql 'SELECT * FROM v_memories', memstore export)"
+    )
+    return replace(finding, message=f"{finding.message}; {advice}")
+
+
 def check_backups(
     path: Path, present: list[BackupRow], now: int, *, rows: int, full: bool = False
 ) -> list[Finding]:
@@ -331,8 +342,8 @@ def _is_there(row: BackupRow) -> bool:
     if not (isinstance(row.path, str) and isinstance(row.taken_at, int)):
         return False  # a damaged record; the check of the tables names it
     try:
-        return Path(row.path).stat().st_size == row.bytes
-    except (OSError, ValueError):  # ValueError: a name that no file has
+        return is_present(row)
+    except ValueError:  # a name that no file has
         return False
 
 

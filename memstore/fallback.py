@@ -274,6 +274,13 @@ class Fallback:
 
         :raises FallbackError: when it could not be written; then nothing of it stays.
         """
+        self.append(self.leave_mark(day), [operation])
+
+    def leave_mark(self, day: str) -> str:
+        """Say that a day's file holds lines that no transaction has taken up; returns the day that waiting calls go to.
+
+        :raises FallbackError: when the mark cannot be written.
+        """
         try:
             self._make_folder()
             with locked(self.folder / _PENDING, self._timeout_s) as (descriptor, size):
@@ -284,7 +291,7 @@ class Fallback:
                 )  # each time: who looked before must look again
         except OSError as error:
             raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
-        self.append(day, [operation])
+        return day
 
     def pending_days(self) -> bytes:
         """The mark that :meth:`accept` leaves, see :func:`named_days`. Empty where nothing waits."""
@@ -387,7 +394,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
         for raw in file:
             number += 1
             end += len(raw)
-            body = raw.removesuffix(b"\n")
+            body = raw.removesuffix(b"\n").removesuffix(b"\r")  # an editor may have changed the ends of lines
             if not body:
                 continue
             try:

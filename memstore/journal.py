@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
-from memstore.adoption import LAST_NUMBER, Adoption, last_number
+from memstore.adoption import LAST_NUMBER, Adoption, last_number, taken_up_to
 from memstore.clock import Clock
 from memstore.errors import (
     FallbackError,
@@ -149,8 +149,8 @@ class Journal:
         except _CommitFailed as failed:
             self._take_up_again(calls, failed.error)
         except FallbackError as error:
-            logger.warning("%s; the database keeps what the fallback could not take", error)
             self._uncovered(calls)
+            logger.warning("%s; the database keeps what the fallback could not take", error)
         for call in calls:
             call.done.set()
 
@@ -160,9 +160,18 @@ class Journal:
             self._covered([])
         except (StoreError, FallbackError, _CommitFailed):
             logger.warning("%s; what was said waits in the fallback", error)
+            self._leave_mark()
             for call in calls:
                 if call.operations:
                     call.stored, call.commit_error = "fallback", error
+
+    def _leave_mark(self) -> None:
+        """Whoever writes next looks through every day's file."""
+        self._settled_on = None
+        try:
+            self._fallback.leave_mark(self._fallback.day(self._clock.now()))
+        except FallbackError as error:  # this process knows, and any that opens the store looks
+            logger.warning("no mark of it could be left: %s", error)
 
     def _covered(self, calls: list["JournalCall[Any]"]) -> int:
         """One transaction whose lines are synced before its commit; returns how many messages it adopted.
@@ -289,7 +298,7 @@ class Journal:
             days = self._fallback.days()
         found: dict[str, Operation] = {}
         for day in days:
-            start = 0 if reader is None else reader.fallback_mark(day)
+            start = 0 if reader is None else taken_up_to(reader, self._fallback, day)
             for line in self._fallback.read(day, start) if self._fallback.size(day) > start else ():
                 if line.operation is not None and line.operation["op"] == "pending":
                     found[line.operation["id"]] = line.operation

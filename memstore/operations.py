@@ -79,7 +79,7 @@ def line_number(operation: Operation) -> int:
 
 
 def units(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Lines that belong together, from lines in the order of their numbers; most are a unit of their own."""
+    """Lines of one file that belong together; most are a unit of their own."""
     for _, unit in groupby(operations, key=_unit):
         yield list(unit)
 

@@ -127,6 +127,8 @@ class SimulatedDisk:
 
     def _found(self, path: Path) -> "_File | None":
         found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):  # a folder may have got the number of a file that is gone
+            return None
         return self._files.get((found.st_dev, found.st_ino))
 
     # --- the loss -------------------------------------------------------------------------------------------

@@ -49,6 +49,9 @@ def recover(
     with alone_in(folder, "recovery"), Staging() as staging, files_of(folder) as files:
         found = collect(staging, files)
         messages, sessions = _rebuilt(source, target, found, settings, progress)
+    logger.warning(
+        "messages and sessions were rebuilt; memories, dictionaries of teams and stored recalls are not in the fallback"
+    )
     return RecoverReport(
         path=str(target),
         files=len(found.sizes),

@@ -21,6 +21,9 @@ from memstore.files import SYSTEM_FILES, Files
 logger = logging.getLogger("memstore")
 
 CHUNK_BYTES = 2**20
+SHARE = 4
+"""On a small disk the reserve takes this part of what is free and no more."""
+LEAST_BYTES = 256 * 1024
 BLOCK_BYTES = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -61,7 +64,7 @@ class Reserve:
             return False
 
     def make(self) -> bool:
-        """Bring the reserve to its size where there is room for it and as much again; returns whether it is there.
+        """Bring the reserve to its size, on a small disk to a quarter of what is free; returns whether there is one.
 
         A disk that is full, or a folder that cannot be written, is no error here: ``doctor`` says what is missing.
         """
@@ -74,10 +77,11 @@ class Reserve:
             )
             return False
         room = free_bytes(self.path)
-        if room is not None and room < 2 * self.size:
-            return False
+        size = self.size if room is None else min(self.size, (room + self.held()) // SHARE)
+        if size < min(self.size, LEAST_BYTES) or self.held() >= size:
+            return self.held() > 0
         try:
-            self._allocate()
+            self._allocate(size)
         except OSError as error:
             logger.debug("no reserve %s: %s", self.path, error)
             if error.errno in _FULL:
@@ -85,16 +89,16 @@ class Reserve:
             return False
         return True
 
-    def _allocate(self) -> None:
+    def _allocate(self, size: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
             os.fchmod(descriptor, 0o600)
             allocate = getattr(os, "posix_fallocate", None)
             if allocate is None:  # macOS
-                _fill(descriptor, self.size)
+                _fill(descriptor, size)
             else:
-                allocate(descriptor, 0, self.size)
+                allocate(descriptor, 0, size)
         finally:
             os.close(descriptor)
 

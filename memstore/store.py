@@ -134,14 +134,12 @@ class MemoryStore(Upkeep):
             if found is not None:
                 raise StoreMissing(found)
             self._create(self.path)
-        self._storage = SqliteStorage(
-            self.path,
-            busy_timeout_s=self.settings.busy_timeout_s,
-            durability=self.settings.durability,
-            idle_checkpoint_s=self.settings.idle_checkpoint_s,
-            hook=statement_hook,
-            vfs=vfs,
-        )
+        try:
+            self._storage = self._opened(statement_hook)
+        except StoreFull as error:  # even reading needs room for the index of the log
+            if not self._reserve.give_up_for(error):
+                raise
+            self._storage = self._opened(statement_hook)
         try:
             self._assemble()
             self.adopted = self._reconcile()
@@ -150,13 +148,26 @@ class MemoryStore(Upkeep):
             raise
         self._reserve.make()
 
+    def _opened(self, hook: StatementHook | None) -> SqliteStorage:
+        return SqliteStorage(
+            self.path,
+            busy_timeout_s=self.settings.busy_timeout_s,
+            durability=self.settings.durability,
+            idle_checkpoint_s=self.settings.idle_checkpoint_s,
+            hook=hook,
+            vfs=self._vfs,
+        )
+
     def _reconcile(self) -> int:
         """Adopt what the fallback holds and the database does not; returns how many messages. Where nothing can be
         written now, reading goes on without them, and the next write tries again."""
         try:
             return self._journal.reconcile()
         except (FallbackError, StoreFull, StoreReadOnly, StoreBusy) as error:
-            logger.warning("lines of the fallback are not in the database yet: %s", error)
+            logger.warning(
+                "database and fallback could not be brought together yet, the next write tries again: %s",
+                error,
+            )
             return 0
 
     def _create(self, path: Path) -> None:
@@ -873,7 +884,11 @@ class MemoryStore(Upkeep):
         return ScopedStore(self, check_scope(scope))
 
     def close(self) -> None:
-        """Close the files; safe to call twice and from any thread."""
+        """Close the files; safe to call twice and from any thread.
+
+        :raises StoreError: when the log could not be brought into the file, on a full disk for example. Everything is
+            closed all the same, and nothing is lost: the log keeps it.
+        """
         for buffer in list(self._buffers):
             buffer.close()
         if self._embedding is not None:

@@ -104,7 +104,8 @@ class Upkeep:
     def checkpoint(self) -> Checkpoint:
         """Empty the write-ahead log into the database file now, as far as readers let it. It is done without being
         asked when nothing was written for ``Settings.idle_checkpoint_s``, and when the store is closed."""
-        done = self._storage.checkpoint(wait_s=self.settings.busy_timeout_s)
+        wait_s = self.settings.busy_timeout_s
+        done = with_room(self._reserve, lambda: self._storage.checkpoint(wait_s=wait_s))
         if done is None:
             raise StoreBusy("a write transaction is open in this thread")
         return done
@@ -139,6 +140,8 @@ class Upkeep:
             findings += checks.check_backups(self.path, backups, now, rows=rows, full=full)
         place = checks.place(self.path, self._reserve)
         findings += checks.check_place(place, self._reserve)
+        if newest is None:
+            findings = [checks.with_what_recover_loses(finding) for finding in findings]
         ok = not any(finding.severity == "error" for finding in findings)
         return DoctorReport(ok, tuple(findings), found.counts, checks.versions() | found.versions, place)
 

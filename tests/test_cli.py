@@ -707,7 +707,10 @@ def test_doctor_tells_by_its_exit_code_and_reindex_mends(cli: Cli) -> None:
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert not report["ok"]
-    assert any(f["severity"] == "error" and f["repair"] == "memstore reindex" for f in report["findings"])
+    assert any(
+        f["severity"] == "error" and f["repair"] == f"memstore reindex --db {cli.db}"
+        for f in report["findings"]
+    )
     assert "memstore reindex" in cli("doctor", "--format", "text").stdout
     assert set(cli.answer("reindex")) == {"embedded", "refused", "pending", "generation"}
     assert cli.answer("doctor")["ok"]

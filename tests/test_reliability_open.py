@@ -855,13 +855,14 @@ def test_no_module_uses_another_sqlite_library_or_opens_the_database_by_itself()
         "fallback.py": {
             "path.open",
             "os.open",
-            "(self.folder / _PENDING).read_bytes",
+            "self.path(day).open",
+            "mark.read_bytes",
         },  # day files, their mark
-        "files.py": {"os.open"},  # folders, to be synced
+        "files.py": {"os.open"},  # folders, to be synced or locked
         "file_system.py": {"_MOUNTS.read_text"},  # the kernel's table of mounts
-        "reserve.py": {"os.open"},  # the reserve
+        "reserve.py": {"os.open", "self.path.open"},  # the reserve
         "collecting.py": {"path.open", "self.paths[file].open"},  # day files
-        "recovery.py": {"shutil.copyfile", "os.open"},  # day files, the lock on their folder
+        "recovery.py": {"shutil.copyfile", "path.open", "of.open"},  # day files
         "text.py": {"_jieba_dictionary().open", "_jieba_dictionary().read_bytes"},
         "storage/migrate.py": {"path.read_text", "os.open"},  # the steps, the lock on a folder
         "storage/upgrade_copy.py": {"os.open"},  # a new file before SQLite sees it

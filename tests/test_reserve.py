@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,14 +82,42 @@ def test_a_full_disk_at_opening_is_no_error_and_leaves_no_half_reserve(tmp_path,
         assert not [f for f in store.doctor().findings if f.check == "reserve"]
 
 
-def test_little_room_is_left_to_others(tmp_path, monkeypatch):
+def test_on_a_small_disk_it_takes_a_quarter_of_what_is_free_and_of_little_none(tmp_path, monkeypatch):
     path = tmp_path / "store.db"
-    monkeypatch.setattr(module, "free_bytes", lambda _path: 2 * SIZE - 1)
-    MemoryStore(path, settings=HELD).close()
-    assert held_by(path) == 0
-    monkeypatch.setattr(module, "free_bytes", lambda _path: 2 * SIZE)
-    MemoryStore(path, settings=HELD).close()
-    assert held_by(path) == SIZE
+    large = replace(HELD, reserve_bytes=16 * SIZE)
+    for free, held in ((4 * SIZE - 1, 0), (4 * SIZE, SIZE), (40 * SIZE, 10 * SIZE), (400 * SIZE, 16 * SIZE)):
+        monkeypatch.setattr(module, "free_bytes", lambda _path, free=free: free - held_by(path))
+        MemoryStore(path, settings=large).close()
+        assert held_by(path) == held
+
+
+def test_a_disk_so_full_that_reading_finds_no_room_gets_the_reserve(tmp_path, monkeypatch):
+    path = tmp_path / "store.db"
+    with MemoryStore(path, settings=HELD) as store:
+        ids = say(store, "one", "two")
+    opened, refused = MemoryStore._opened, []
+
+    def full_once(self, hook):
+        if not refused:
+            refused.append(held_by(path))
+            raise StoreFull("no space left")
+        return opened(self, hook)
+
+    monkeypatch.setattr(MemoryStore, "_opened", full_once)
+    monkeypatch.setattr(module, "free_bytes", lambda _path: 0)
+    with MemoryStore(path, settings=HELD) as store:
+        assert (refused, held_by(path)) == ([SIZE], 0)
+        assert [m.id for m in store.messages(SCOPE, "agent:chat:one")] == ids
+
+
+def test_a_file_of_somebodys_is_neither_filled_nor_removed(tmp_path, caplog):
+    path = tmp_path / "store.db"
+    mine = tmp_path / "store.db.reserve"
+    mine.write_text("my notes")
+    with MemoryStore(path, settings=HELD) as store:
+        assert "is no reserve" in caplog.text
+        assert (store.make_reserve(), store.release_reserve()) == (0, 0)
+    assert mine.read_text() == "my notes"
 
 
 def test_where_the_system_cannot_allocate_it_is_written(tmp_path, monkeypatch):

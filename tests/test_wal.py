@@ -134,7 +134,7 @@ def test_a_file_that_is_gone_stops_no_idle_checkpoint_and_no_close(tmp_path):
         assert watch._thread.is_alive()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, True, "5", float("nan")])
+@pytest.mark.parametrize("seconds", [0, -1, True, "5", float("nan"), 1e300])
 def test_a_setting_that_makes_no_sense_is_named(seconds):
     with pytest.raises(ConfigError, match="idle_checkpoint_s"):
         Settings(idle_checkpoint_s=seconds)

@@ -29,7 +29,7 @@ _DAYS = {"d": 1, "w": 7}
     type=click.IntRange(min=1),
     default=7,
     show_default=True,
-    help="So many of this store's backups in that folder stay.",
+    help="So many of this store's backups in that folder stay; with a file as PLACE none is removed.",
 )
 @with_target
 def backup(target: Target, *, to: str | None, keep: int) -> None:

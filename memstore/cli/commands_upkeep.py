@@ -91,7 +91,9 @@ def _with_store(repair: str | None, target: Target) -> str | None:
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; it is the default.")
 @with_target
 def doctor(target: Target, *, full: bool, as_json: bool) -> None:
-    """Look for damage and drift; nothing is changed. Exits with 1 when something is wrong.
+    """Look for damage and drift; nothing is mended. Exits with 1 when something is wrong.
+
+    Opening the store for it brings an older schema up to date and takes up what waits in the fallback, as any opening.
 
     \b
     Examples:

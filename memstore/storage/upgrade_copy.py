@@ -46,7 +46,7 @@ def keep_copy(path: Path, step: int, *, vfs: str | None = None) -> Path:
     try:
         with closing(_opened(path, apsw.SQLITE_OPEN_READWRITE, vfs)) as source, _scratch(making):
             while os.path.lexists(copy := next(names)):
-                if _holds_the_same(source, copy, vfs):
+                if copy.is_file() and _holds_the_same(source, copy, vfs):
                     return copy
             _fill(making, source, vfs)
             os.link(making, copy)  # a link, unlike a rename, never replaces what stands there

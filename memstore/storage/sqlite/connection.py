@@ -238,9 +238,15 @@ def driver_errors(path: Path | str) -> Iterator[None]:
             f"{path} holds text that is no UTF-8, so it is damaged. It is left as it is; run: memstore doctor --db {quoted(Path(path))}"
         ) from error
     except (apsw.IOError, apsw.NoMemError) as error:
-        raise StoreIO(f"reading or writing {path} failed: {error}") from error
+        raise _io_error(error, path) from error
     except (apsw.ForkingViolationError, apsw.ThreadingViolationError) as error:
         raise StoreError(f"a connection of {path} was used where it must not be: {error}") from error
+
+
+def _io_error(error: apsw.Error, path: Path | str) -> StoreError:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # the index of the log found no room
+        return StoreFull(f"no space left for {path}; free some, then try again")
+    return StoreIO(f"reading or writing {path} failed: {error}")
 
 
 def must_reopen(error: BaseException | None) -> bool:

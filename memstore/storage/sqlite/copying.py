@@ -155,15 +155,6 @@ class Copy:
         with driver_errors(self.path):
             return all_rows(self._connection, "PRAGMA integrity_check(1)") == [("ok",)]
 
-    def holds_message(self, team_id: str, message_id: str) -> bool:
-        with driver_errors(self.path):
-            found = scalar(
-                self._connection,
-                "SELECT 1 FROM messages WHERE team_id = ? AND id = ?",
-                (team_id, message_id),
-            )
-            return found is not None
-
     def __enter__(self) -> Self:
         return self
 
