@@ -537,11 +537,12 @@ def test_a_machine_that_gives_no_thread_still_acknowledges(tmp_path, monkeypatch
 
 
 class FailedCommit:
-    """Makes the next COMMIT of a store's writing connection fail, before or after it took place."""
+    """Makes the next COMMIT of a store's writing connection fail, before or after it took place; or all of them."""
 
-    def __init__(self, store: MemoryStore, *, took_place: bool) -> None:
+    def __init__(self, store: MemoryStore, *, took_place: bool, for_good: bool = False) -> None:
         self.store = store
         self.took_place = took_place
+        self.for_good = for_good
 
     def __enter__(self) -> None:
         import apsw
@@ -558,7 +559,8 @@ class FailedCommit:
 
             def execute(inner, statement, *bindings):  # noqa: N805
                 if statement == "COMMIT":
-                    storage._writer_connection = real
+                    if not self.for_good:
+                        storage._writer_connection = real
                     if self.took_place:
                         inner._connection.execute("COMMIT").fetchall()
                     raise apsw.IOError("a fault at the commit")
@@ -586,6 +588,53 @@ def test_a_commit_that_failed_is_settled_by_what_is_there(tmp_path, took_place, 
     with open_store(path) as store:
         assert store.adopted == 0
         assert texts(store) == ["first", "second"]
+
+
+def test_lines_of_a_failed_commit_on_a_far_day_are_taken_up_by_the_next_write(tmp_path):
+    """The clock jumped and came back. Its numbers are not those of later lines: nothing is torn apart by them."""
+    path = tmp_path / "store.db"
+    clock = ManualClock(START)
+    with open_store(path, clock) as store:
+        say(store, "first")
+        store.backup(tmp_path / "early.gz")
+        clock.advance(5 * DAY)
+        with FailedCommit(store, took_place=False, for_good=True):
+            assert store.record(SCOPE, said("on a day to come", "and on"), ONE).stored == "fallback"
+        clock.set(START + timedelta(minutes=1))
+        say(store, "back", "and forth", "again")
+        assert texts(store) == ["first", "on a day to come", "and on", "back", "and forth", "again"]
+        assert_sound(store)
+        rows = dump(store)
+    remove_database(path)
+    MemoryStore.restore(tmp_path / "early.gz", path)
+    with open_store(path, clock) as store:
+        assert texts(store) == ["first", "on a day to come", "and on", "back", "and forth", "again"]
+    assert_comes_back(path, rows, clock)
+
+
+def test_strange_lines_with_the_numbers_of_a_call_in_another_days_file_tear_nothing_apart(tmp_path):
+    path = tmp_path / "store.db"
+    clock = ManualClock(START)
+    with open_store(path, clock) as store:
+        say(store, "first")
+        store.backup(tmp_path / "early.gz")
+    later = (START + timedelta(days=5)).isoformat()
+    with open_store(path, clock) as store:
+        say(store, "open before")
+        finish_child(start_child("child_die_at", path, "never acknowledged", later))
+        say(store, "one", "two", "three")
+        assert [m.text for m in store.messages(SCOPE, ONE)][-3:] == ["one", "two", "three"]
+    remove_database(path)
+    MemoryStore.restore(tmp_path / "early.gz", path)
+    with open_store(path, clock) as store:
+        found = texts(store)
+        assert [text for text in found if text != "never acknowledged"] == [
+            "first",
+            "open before",
+            "one",
+            "two",
+            "three",
+        ]
 
 
 @pytest.mark.parametrize("verb", ["add", "update", "delete", "delete_all"])
