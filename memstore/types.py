@@ -213,7 +213,9 @@ class Receipt:
     """What became of a ``record`` call.
 
     :param ids: memstore's ids of the messages now held for the call, in its order: new ones and known ones.
-    :param stored: ``both``: in the database and in the daily fallback.
+    :param stored: where they are now. ``both``: in the database and in the daily fallback. ``fallback``: in that alone,
+        and in the database before its next write that succeeds. ``database``: in that alone, until the fallback can be
+        written again.
     :param new: how many of them this call stored.
     :param conflicts: client ids that were known with other content; the first content was kept.
     """
