@@ -35,11 +35,14 @@ class Reserve:
     """The reserve of one database. Several processes may make and free the same one.
 
     :param size: how much it is to hold; 0: there is to be none.
+    :param afterwards: is called when it was given up for something: there is never more room to bring the write-ahead
+        log into the file, which frees the log's.
     """
 
     database: Path
     size: int
     files: Files = SYSTEM_FILES
+    afterwards: Callable[[], object] = lambda: None
 
     @property
     def path(self) -> Path:
@@ -121,6 +124,7 @@ class Reserve:
         freed = self.release() if means_full(error) else 0
         if freed:
             logger.warning("the disk is full; the reserve of %d bytes was freed for what frees more", freed)
+            self.afterwards()
         return bool(freed)
 
 

@@ -127,7 +127,7 @@ class MemoryStore(Upkeep):
         self._tokenizers = Tokenizers()
         self._buffers: WeakSet[Buffer] = WeakSet()
         self._vfs, self._files = vfs, files or SYSTEM_FILES
-        self._reserve = Reserve(self.path, self.settings.reserve_bytes)
+        self._reserve = Reserve(self.path, self.settings.reserve_bytes, self._files, self._bring_log_in)
         check_local(self.path, kind_of(self.path), forced=self.settings.network_file_system)
         if not self.path.exists():
             found = missing_but_not_lost(self.path, self._clock.now())
@@ -147,6 +147,15 @@ class MemoryStore(Upkeep):
             self._storage.close()
             raise
         self._reserve.make()
+
+    def _bring_log_in(self) -> None:
+        """Empty the write-ahead log if that can be done: on a small disk it may hold most of the space."""
+        storage = getattr(self, "_storage", None)
+        try:
+            if storage is not None:
+                storage.checkpoint()
+        except StoreError as error:
+            logger.debug("the write-ahead log could not be emptied: %s", error)
 
     def _opened(self, hook: StatementHook | None) -> SqliteStorage:
         return SqliteStorage(
