@@ -55,8 +55,6 @@ class Buffer:
         :raises InvalidInput: at once, naming what was wrong. :raises StoreClosed: after :meth:`close`.
         """
         self._recorder.check_open()  # before any lock, and because no thread of ours is in a forked child
-        if isinstance(messages, Message):
-            messages = [messages]
         call = self._recorder.prepare(
             check_scope(scope), messages, session, transcript=transcript, source_kind=source_kind
         )

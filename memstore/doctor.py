@@ -381,12 +381,13 @@ def check_place(found: dict[str, Any], reserve: Reserve) -> list[Finding]:
     if free is not None and free < bound:
         message = f"only {_mb(free)} MB are free (advised: {_mb(bound)} MB): free some before writes fail"
         findings.append(Finding("free space", "warning", message))
-    if reserve.size and found["reserve_bytes"] < reserve.size:
-        message = (
-            f"the reserve holds {_mb(found['reserve_bytes'])} of {_mb(reserve.size)} MB: on a full disk nothing could "
-            "be deleted"
-        )
+    held, due = found["reserve_bytes"], reserve.due()
+    if held < due:
+        message = f"the reserve holds {_mb(held)} of {_mb(due)} MB: on a full disk nothing could be deleted"
         findings.append(Finding("reserve", "info", message, "memstore reserve"))
+    elif reserve.size and not held:
+        message = "there is no room for a reserve: on a full disk nothing could be deleted; free some space"
+        findings.append(Finding("reserve", "info", message))
     if found["log_bytes"] > LOG_BYTES:
         message = (
             f"the log {reserve.database.name}-wal takes {_mb(found['log_bytes'])} MB: some program has been reading "

@@ -118,7 +118,8 @@ def decode(line: bytes) -> Operation:
 
 
 class Fallback:
-    """The folder of day files. Callers hold the database's write lock, which orders appends across processes."""
+    """The folder of day files. Transactions append while they hold the database's write lock, which orders them across
+    processes; :meth:`accept` needs no lock but the file's own."""
 
     def __init__(
         self,
@@ -137,9 +138,8 @@ class Fallback:
         self._files = files
         self._timeout_s = timeout_s
         self._ours: dict[str, bytes] = {}  # how day files begin that were looked at and are no other store's
-        self._named: set[tuple[str, int]] = (
-            set()
-        )  # day files, by inode too, whose names this process has synced
+        # Day files, by inode too, whose names this process has synced.
+        self._named: set[tuple[str, int]] = set()
 
     def day(self, now: datetime) -> str:
         """The day file that an instant belongs to, by the store's time zone."""
@@ -286,9 +286,8 @@ class Fallback:
             with locked(self.folder / _PENDING, self._timeout_s) as (descriptor, size):
                 waiting = named_days(os.pread(descriptor, size, 0))
                 day = waiting[-1] if waiting else day
-                self._files.write(
-                    descriptor, f"{day}\n".encode()
-                )  # each time: who looked before must look again
+                # Each time, whatever stands there: who looked before must look again.
+                self._files.write(descriptor, f"{day}\n".encode())
         except OSError as error:
             raise FallbackError(f"the fallback {self.folder} could not be written: {error}") from error
         return day
@@ -322,10 +321,8 @@ class Fallback:
             with locked(self.path(day), self._timeout_s) as (descriptor, size):
                 if size == end:
                     self._files.truncate(descriptor, start)
-                    if self._durable:
-                        self._files.sync_data(
-                            descriptor
-                        )  # or the refused line would be back after power loss
+                    if self._durable:  # or the refused line would be back after power loss
+                        self._files.sync_data(descriptor)
         except OSError as error:
             raise FallbackError(f"the fallback {self.path(day)} could not be written: {error}") from error
 

@@ -186,9 +186,8 @@ class Journal:
         waiting = self._fallback.pending_days()
         try:
             with self._storage.write(covered=True, stands=stands) as tx:
-                day = self._fallback.day(
-                    self._clock.now()
-                )  # under the lock: files follow the order of commits
+                now = self._clock.now()  # under the lock: files follow the order of commits
+                day = self._fallback.day(now)
                 adoption = Adoption(tx, self._fallback, self._tokenizers)
                 looked_through = day == self._settled_on and not waiting
                 told = adoption.take_up(self._changed_days(day) if looked_through else self._all_days(day))
@@ -201,7 +200,7 @@ class Journal:
                     mark.append((day, self._append(tx, adoption, day, lines)))
                 if owed:
                     tx.forget_unwritten_lines([number for number, _ in owed])
-        except (StoreFull, StoreIO, StoreUnsound) as error:
+        except StoreError as error:
             if mark:
                 raise _CommitFailed(error) from error
             raise
@@ -338,10 +337,9 @@ class Journal:
 
     def _parted(self) -> bool:
         with self._storage.read() as reader:
-            behind = any(
-                self._fallback.size(day) > reader.fallback_mark(day) for day in self._fallback.days()
-            )
-            return behind or bool(reader.unwritten_lines(1))
+            days = self._fallback.days()
+            parted = any(self._fallback.size(day) != reader.fallback_mark(day) for day in days)
+            return parted or bool(reader.unwritten_lines(1))
 
 
 def _placed(operation: Operation) -> list[Operation]:

@@ -176,6 +176,8 @@ class Recorder:
         :raises InvalidInput: naming what was wrong.
         """
         key = parse_session_key(session, scope.agent_id)
+        if isinstance(messages, Message):
+            messages = [messages]
         if not isinstance(messages, Iterable):
             raise InvalidInput(f"messages must be a list of Message values, not {type(messages).__name__}")
         rows = [draft(message, scope, key, self._clock, self._zone, source_kind) for message in messages]
@@ -230,17 +232,18 @@ class Recorder:
 
         :raises StoreError: when the fallback could not take it either; then nothing of it is stored.
         """
-        planned = self._planned_ahead(call)
-        rows = call.rows if call.transcript else planned.new
-        if planned.new or planned.restored or planned.fork_at is not None:
-            at = to_micros(self._clock.now())
-            pending = pending_operation(new_id(self._clock.now()), rows, at, transcript=call.transcript)
-            try:
-                self._journal.accept(pending)
-            except FallbackError as second:
-                what = "It is not sure" if isinstance(second, LinesLeft) else "The message was not stored"
-                raise type(error)(f"{error}. {what}: {second}") from error
-            logger.warning("%s; %d messages wait in the fallback", error, len(planned.new))
+        try:
+            planned = self._planned_ahead(call)
+            if planned.new or planned.restored or planned.fork_at is not None:
+                rows = call.rows if call.transcript else planned.new
+                now = self._clock.now()
+                self._journal.accept(
+                    pending_operation(new_id(now), rows, to_micros(now), transcript=call.transcript)
+                )
+                logger.warning("%s; %d messages wait in the fallback", error, len(planned.new))
+        except FallbackError as second:
+            what = "It is not sure" if isinstance(second, LinesLeft) else "The message was not stored"
+            raise type(error)(f"{error}. {what}: {second}") from error
         return _receipt(call, planned, "fallback")
 
     def _planned_ahead(self, call: Prepared) -> Plan:

@@ -66,8 +66,15 @@ class Reserve:
         except OSError:
             return False
 
+    def due(self) -> int:
+        """How large it is to be here: its size, on a small disk a quarter of what is free, 0 where that is next to
+        nothing."""
+        room = free_bytes(self.path)
+        size = self.size if room is None else min(self.size, (room + self.held()) // SHARE)
+        return size if size >= min(self.size, LEAST_BYTES) else 0
+
     def make(self) -> bool:
-        """Bring the reserve to its size, on a small disk to a quarter of what is free; returns whether there is one.
+        """Bring the reserve to the size that is :meth:`due`; returns whether there is one.
 
         A disk that is full, or a folder that cannot be written, is no error here: ``doctor`` says what is missing.
         """
@@ -79,9 +86,8 @@ class Reserve:
                 self.path,
             )
             return False
-        room = free_bytes(self.path)
-        size = self.size if room is None else min(self.size, (room + self.held()) // SHARE)
-        if size < min(self.size, LEAST_BYTES) or self.held() >= size:
+        size = self.due()
+        if self.held() >= size:
             return self.held() > 0
         try:
             self._allocate(size)

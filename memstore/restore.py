@@ -82,8 +82,8 @@ def _check_ends(source: Path, target: Path) -> None:
         raise StoreMissing(f"there is no backup {source}")
     if os.path.lexists(target):
         raise StoreExists(
-            f"{target} exists and is never written over; move it away, or restore to another place, where what was recorded since is "
-            f"missing: memstore restore {quoted(source)} --db NEW.db"
+            f"{target} exists and is never written over; move it away, or restore to another place, where what was "
+            f"recorded since is missing: memstore restore {quoted(source)} --db NEW.db"
         )
     if not target.parent.is_dir():
         raise StoreIO(f"the folder {target.parent} does not exist; make it first")

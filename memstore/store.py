@@ -127,7 +127,7 @@ class MemoryStore(Upkeep):
         self._tokenizers = Tokenizers()
         self._buffers: WeakSet[Buffer] = WeakSet()
         self._vfs, self._files = vfs, files or SYSTEM_FILES
-        self._reserve = Reserve(self.path, self.settings.reserve_bytes, self._files, self._bring_log_in)
+        self._reserve = Reserve(self.path, self.settings.reserve_bytes, self._files)
         check_local(self.path, kind_of(self.path), forced=self.settings.network_file_system)
         if not self.path.exists():
             found = missing_but_not_lost(self.path, self._clock.now())
@@ -140,6 +140,7 @@ class MemoryStore(Upkeep):
             if not self._reserve.give_up_for(error):
                 raise
             self._storage = self._opened(statement_hook)
+        self._reserve = replace(self._reserve, afterwards=self._bring_log_in)
         try:
             self._assemble()
             self.adopted = self._reconcile()
@@ -150,10 +151,8 @@ class MemoryStore(Upkeep):
 
     def _bring_log_in(self) -> None:
         """Empty the write-ahead log if that can be done: on a small disk it may hold most of the space."""
-        storage = getattr(self, "_storage", None)
         try:
-            if storage is not None:
-                storage.checkpoint()
+            self._storage.checkpoint()
         except StoreError as error:
             logger.debug("the write-ahead log could not be emptied: %s", error)
 
@@ -289,8 +288,6 @@ class MemoryStore(Upkeep):
         :raises InvalidInput: naming what was wrong; nothing is stored then.
         :raises StoreError: when neither of the two could be written; nothing is stored then.
         """
-        if isinstance(messages, Message):
-            messages = [messages]
         call = self._recorder.prepare(
             check_scope(scope), messages, session, transcript=transcript, source_kind=source_kind
         )

@@ -20,8 +20,8 @@ from memstore.file_system import (
 
 MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-30 27 0:27 / /home rw,relatime shared:1 - nfs4 server:/export rw,vers=4.2
-31 30 0:28 / /home/me/local rw - xfs /dev/vdb rw
+30 27 0:27 / /srv rw,relatime shared:1 - nfs4 server:/export rw,vers=4.2
+31 30 0:28 / /srv/share/local rw - xfs /dev/vdb rw
 32 27 0:29 / /mnt/with\040blank rw shared:2 master:1 propagate_from:3 - cifs //server/share rw
 33 27 0:30 / /mnt/back\134slash rw - 9p share rw
 34 27 0:31 /deep/inside /bound rw - btrfs /dev/vdc rw,subvol=/deep
@@ -41,11 +41,11 @@ torn line
     [
         ("/store.db", "ext4"),
         ("/var/lib/store.db", "ext4"),
-        ("/home/store.db", "nfs4"),
-        ("/home/me/store.db", "nfs4"),
-        ("/home/me/local/deep/store.db", "xfs"),
-        ("/home/me/localnot/store.db", "nfs4"),
-        ("/homestead/store.db", "ext4"),
+        ("/srv/store.db", "nfs4"),
+        ("/srv/share/store.db", "nfs4"),
+        ("/srv/share/local/deep/store.db", "xfs"),
+        ("/srv/share/localnot/store.db", "nfs4"),
+        ("/srvice/store.db", "ext4"),
         ("/mnt/with blank/store.db", "cifs"),
         ("/mnt/with/store.db", "ext4"),
         ("/mnt/back\\slash/store.db", "9p"),

@@ -386,6 +386,18 @@ def test_what_waits_in_a_file_that_took_anothers_place_is_taken_up(tmp_path, how
         assert store.adopted == 0
 
 
+def test_what_waits_in_a_file_that_is_shorter_than_the_one_before_is_taken_up_at_opening(tmp_path):
+    path = tmp_path / "store.db"
+    with open_impatient(path) as store:
+        say(store, "first " + "x" * 5_000)
+        day_files(folder_of(path))[0].unlink()
+        with locked(path):
+            assert store.record(SCOPE, said("waits"), ONE).stored == "fallback"
+    with open_store(path) as store:
+        assert store.adopted == 1
+        assert texts(store)[1:] == ["waits"]
+
+
 def test_nothing_is_written_into_another_stores_file(tmp_path):
     path, foreign = tmp_path / "store.db", tmp_path / "foreign.db"
     with open_impatient(foreign) as other:
@@ -434,6 +446,8 @@ def test_what_is_no_file_is_not_waited_for_and_is_named(tmp_path, name, kind):
     (os.mkfifo if kind == "pipe" else os.mkdir)(folder_of(path) / name)
     with open_impatient(path, clock) as store:
         assert store.record(SCOPE, said("kept"), ONE).stored == "database"
+        with locked(path), pytest.raises(StoreBusy, match="was not stored"):
+            store.record(SCOPE, said("neither"), ONE)
         found = [f for f in store.doctor().findings if f.check == "fallback"]
         assert [(f.severity, f.repair.split()[0]) for f in found] == [("error", "mv")]
         (folder_of(path) / name).rename(tmp_path / "moved")

@@ -10,7 +10,6 @@ from memstore.cli.options import Target, with_target
 from memstore.cli.output import show
 from memstore.cli.progress import progress
 from memstore.config import ENVIRONMENT
-from memstore.file_system import check_local, kind_of
 from memstore.paths import quoted
 
 RESUMES = "What was done stays; run the same command again to go on from there."
@@ -126,7 +125,7 @@ def reserve(target: Target, *, release: bool) -> None:
         held = 0 if release else store.make_reserve()
         wanted = store.settings.reserve_bytes
     show(target, "record", {"held_bytes": held, "freed_bytes": freed, "wanted_bytes": wanted})
-    if not release and held < wanted:
+    if not release and wanted and not held:
         click.get_current_context().exit(FAILED)
 
 
@@ -163,8 +162,8 @@ def sql(target: Target, *, statement: str | None, write: bool) -> None:
     target.check_there()
     from memstore.storage.sqlite.inspection import Inspection
 
-    check_local(target.path, kind_of(target.path), forced=target.network_file_system)
-    with Inspection(target.path.absolute(), write=write) as inspection:
+    path, forced = target.path.absolute(), target.network_file_system
+    with Inspection(path, write=write, network_file_system=forced) as inspection:
         if statement is None and sys.stdin.isatty():
             inspection.shell()
             return

@@ -206,7 +206,7 @@ class SqliteStorage:
                 raise
             finally:
                 self._writing = False
-            self._wal.written()
+        self._wal.written()
 
     def _commit(
         self, connection: apsw.Connection, stands: Callable[[SqliteReader], bool] | None, *, full: bool

@@ -10,6 +10,7 @@ import apsw
 
 from memstore.config import BUSY_TIMEOUT_S
 from memstore.errors import StoreError, StoreReadOnly, StoreUnsound
+from memstore.file_system import check_local, kind_of
 from memstore.storage.migrate import check_not_newer
 from memstore.storage.sqlite.connection import APPLICATION_ID, driver_errors, open_connection, probe
 
@@ -23,10 +24,12 @@ class Inspection:
 
     Read-only twice: the file is opened so, attached files included, and ``query_only`` holds for what is left.
 
+    :param network_file_system: open it even on one.
     :raises StoreUnsound: when the file is no memstore store.
     """
 
-    def __init__(self, path: Path, *, write: bool = False) -> None:
+    def __init__(self, path: Path, *, write: bool = False, network_file_system: bool = False) -> None:
+        check_local(path, kind_of(path), forced=network_file_system)
         self._path = path
         self._write = write
         application_id, version = probe(path)

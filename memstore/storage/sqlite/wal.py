@@ -61,9 +61,8 @@ class WriteAheadLog:
                 thread = threading.Thread(target=self._watch, name="memstore-wal", daemon=True)
                 try:
                     thread.start()
-                except (
-                    RuntimeError
-                ) as error:  # no more threads: what was committed is, and the log just stays longer
+                except RuntimeError as error:
+                    # No more threads: what was committed is, and the log just stays longer.
                     logger.debug("the write-ahead log is not watched: %s", error)
                     return
                 self._thread = thread
