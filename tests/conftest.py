@@ -1,5 +1,6 @@
 """What the tests share: stores in temporary folders, with a clock that stands still."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,11 @@ from memstore import MemoryStore, Message, Scope, Settings
 from memstore.testing import ManualClock
 
 settings.register_profile(
-    "memstore", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "memstore",
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="MEMSTORE_TEST_RANDOM" not in os.environ,
 )
 settings.load_profile("memstore")
 
