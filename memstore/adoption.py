@@ -20,7 +20,8 @@ from memstore.operations import (
 )
 from memstore.placing import enqueue_index, insert_rows, place
 from memstore.sessions import spoken
-from memstore.storage.base import MessageRow, Reader, Writer
+from memstore.storage.base import Reader, Writer
+from memstore.storage.rows import MessageRow
 from memstore.tokenizers import Tokenizers
 
 logger = logging.getLogger("memstore")

@@ -6,7 +6,8 @@ from typing import Any
 
 from memstore.access import Operation, Principal, narrowed, readable
 from memstore.errors import InvalidInput, InvalidScope
-from memstore.storage.base import MemoryRow, MessageRow, Reader, RowFilter
+from memstore.storage.base import Reader, RowFilter
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.types import KINDS, ROLES, Layer, Scope
 
 MAX_METADATA_KEYS = 100

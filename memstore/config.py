@@ -37,10 +37,13 @@ ENVIRONMENT = MappingProxyType(
         "embeddings_dimensions": "MEMSTORE_EMBEDDINGS_DIMENSIONS",
         "embeddings_query_prefix": "MEMSTORE_EMBEDDINGS_QUERY_PREFIX",
         "embeddings_document_prefix": "MEMSTORE_EMBEDDINGS_DOCUMENT_PREFIX",
+        "llm": "MEMSTORE_LLM",
+        "llm_url": "MEMSTORE_LLM_URL",
+        "llm_key": "MEMSTORE_LLM_KEY",
     }
 )
 """What is read from the environment: by the command line where an option is not given, and the ``embeddings_``
-ones wherever an embedder is named ``openai:<model>``."""
+and ``llm_`` ones wherever an embedder or a chat model is named ``openai:<model>``."""
 
 
 def from_environment(option: str) -> str | None:
@@ -85,6 +88,20 @@ def embeddings_server() -> dict[str, Any]:
         "query_prefix": from_environment("embeddings_query_prefix") or "",
         "document_prefix": from_environment("embeddings_document_prefix") or "",
     }
+
+
+def chat_server(base_url: str | None = None) -> dict[str, Any]:
+    """The arguments of an ``openai:`` chat model, besides the model: ``base_url``, unless it is given, and ``api_key``.
+
+    :raises ConfigError: without a URL.
+    """
+    url = base_url or from_environment("llm_url")
+    if url is None:
+        raise ConfigError(
+            f"a chat model 'openai:<model>' needs to know its server: set {ENVIRONMENT['llm_url']}, such as "
+            "https://api.openai.com/v1, or name it as 'openai:<model>@<base url>'"
+        )
+    return {"base_url": url, "api_key": from_environment("llm_key")}
 
 
 def sqlite_temporary_folder() -> Path:

@@ -28,6 +28,11 @@
     │   ├── EmbedderUnavailable        the model cannot be loaded or called
     │   ├── EmbeddingRejected          wrong width, NaN, zero: refused at the border
     │   └── EmbedderMismatch           the store's vectors are another model's
+    ├── LLMError                       the chat model; what it was asked for is tried again later
+    │   ├── LLMUnavailable             it cannot be called, or did not answer in time
+    │   ├── LLMRejected                its answer was cut off, unreadable or not what was asked for
+    │   └── LLMOverBudget              the team's tokens of the day are used up, or the breaker is open
+    ├── AlreadyRunning                 another worker does the same at this moment
     └── ConfigError                    a setting contradicts the store or makes no sense
 
 Each message names what was wrong and what to do about it.
@@ -154,6 +159,33 @@ class EmbeddingRejected(EmbeddingError):
 
 class EmbedderMismatch(EmbeddingError):
     """The store's vectors were made by another model than the embedder passed."""
+
+
+class LLMError(MemstoreError):
+    """Something about the chat model. What it was asked for stays pending and is tried again."""
+
+
+class LLMUnavailable(LLMError):
+    """The model cannot be called, or did not answer in time."""
+
+
+class LLMRejected(LLMError):
+    """The model's answer was cut off, unreadable, or not what it was asked for. Nothing was changed by it."""
+
+
+class LLMOverBudget(LLMError):
+    """The model was not asked: the team's tokens of the day are used up, or it failed too often lately.
+
+    :param until: when it may be asked again, in microseconds since 1970.
+    """
+
+    def __init__(self, message: str, until: int) -> None:
+        super().__init__(message)
+        self.until = until
+
+
+class AlreadyRunning(MemstoreError):
+    """Another worker does the same work at this moment; its result counts."""
 
 
 class ConfigError(MemstoreError, ValueError):

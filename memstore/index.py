@@ -18,7 +18,8 @@ from memstore.embedding import (
     identity_of,
 )
 from memstore.errors import EmbedderMismatch, EmbedderUnavailable, EmbeddingError
-from memstore.storage.base import NO_GENERATION, Generation, Job, Reader, Ref, Storage, TextRow, Writer
+from memstore.storage.base import NO_GENERATION, Generation, Reader, Ref, Storage, TextRow, Writer
+from memstore.storage.pipeline_rows import Job
 from memstore.times import to_micros
 from memstore.types import LAYERS, IndexReport, Layer, Progress
 

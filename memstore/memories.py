@@ -15,7 +15,8 @@ from memstore.fallback import Operation as Line
 from memstore.ids import is_id, new_id
 from memstore.journal import Journal
 from memstore.session_key import parse_session_key
-from memstore.storage.base import MemoryRow, MessageRow, Reader, Storage, Writer
+from memstore.storage.base import Reader, Storage, Writer
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import to_micros
 from memstore.tokenizers import Tokenizers
 from memstore.types import (

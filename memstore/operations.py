@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from memstore.fallback import Operation
-from memstore.storage.base import MessageRow, SessionRow, Writer
+from memstore.storage.base import Writer
+from memstore.storage.rows import MessageRow, SessionRow
 
 _DEFAULTS: dict[str, Any] = {
     f.name: f.default

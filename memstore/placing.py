@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from memstore.fallback import Operation
 from memstore.operations import live_operation, message_operation, session_operation
 from memstore.sessions import DEFAULT_TITLE, after_messages, new_session
-from memstore.storage.base import MessageRow, Reader, SessionRow, Writer
+from memstore.storage.base import Reader, Writer
+from memstore.storage.rows import MessageRow, SessionRow
 from memstore.text import IndexTokens
 
 SYSTEM_ROLES = ("system", "developer")

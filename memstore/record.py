@@ -16,7 +16,8 @@ from memstore.operations import pending_operation, pending_rows, session_of
 from memstore.placing import OfSession, Plan, Standing, place, plan, standing
 from memstore.session_key import SessionKey, parse_session_key
 from memstore.sessions import spoken
-from memstore.storage.base import MessageRow, Reader, Storage, Writer
+from memstore.storage.base import Reader, Storage, Writer
+from memstore.storage.rows import MessageRow
 from memstore.text import IndexTokens, searchable_text, without_empty_text
 from memstore.times import parse_instant, to_micros
 from memstore.tokenizers import Tokenizers

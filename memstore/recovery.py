@@ -21,7 +21,8 @@ from memstore.journal import Journal
 from memstore.operations import apply_operation, message_row
 from memstore.paths import quoted
 from memstore.sessions import after_messages, new_session, spoken
-from memstore.storage.base import MessageRow, Storage, Writer
+from memstore.storage.base import Storage, Writer
+from memstore.storage.rows import MessageRow
 from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.staging import Event, Owner, Staging
 from memstore.text import IndexTokens, variant_table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memstore.session_key import parse_session_key
-from memstore.storage.base import MessageRow, SessionRow
+from memstore.storage.rows import MessageRow, SessionRow
 from memstore.text import Spoken, searchable_text
 
 DEFAULT_TITLE = "新会话"

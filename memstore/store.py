@@ -48,7 +48,8 @@ from memstore.reserve import Reserve, delete_with_room, with_room
 from memstore.restore import restore
 from memstore.retention import Retention
 from memstore.session_key import parse_session_key
-from memstore.storage.base import SessionRow, Writer
+from memstore.storage.base import Writer
+from memstore.storage.rows import SessionRow
 from memstore.storage.sqlite import SqliteStorage
 from memstore.storage.sqlite.checks import examine_rows
 from memstore.storage.sqlite.connection import StatementHook

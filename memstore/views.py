@@ -3,7 +3,7 @@
 import json
 
 from memstore.sessions import message_text
-from memstore.storage.base import MemoryRow, MessageRow
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import from_micros, optional_instant
 from memstore.types import Memory, StoredMessage
 

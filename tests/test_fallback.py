@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from memstore.errors import FallbackError, InvalidText
 from memstore.fallback import Fallback, Line, day_files, decode, encode, folder_of, holds_lines, read_lines
 from memstore.files import SystemFiles
-from memstore.storage.base import MessageRow
+from memstore.storage.rows import MessageRow
 from memstore.store import MemoryStore
 from memstore.testing import ManualClock
 from memstore.types import Message

@@ -10,7 +10,8 @@ from memstore.canonical import canonical_json
 from memstore.config import Settings
 from memstore.recall.legs import Search
 from memstore.recall.question import Question
-from memstore.storage.base import MemoryRow, MessageRow, Ref
+from memstore.storage.base import Ref
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import render
 from memstore.types import (
     CandidateReport,

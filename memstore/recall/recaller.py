@@ -19,7 +19,8 @@ from memstore.recall.explaining import Explainer
 from memstore.recall.legs import Search
 from memstore.recall.query_embedding import QueryEmbedding
 from memstore.recall.question import Question
-from memstore.storage.base import Generation, MemoryRow, MessageRow, Reader, Ref, RowFilter, Storage
+from memstore.storage.base import Generation, Reader, Ref, RowFilter, Storage
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import from_micros, to_micros
 from memstore.tokenizers import Tokenizers
 from memstore.types import LEGS, Degraded, Hit, Layer, Leg, Recall, RecallExplanation, Scope, check_limit

@@ -13,7 +13,8 @@ from memstore.ids import is_id, new_id
 from memstore.recall.question import Question
 from memstore.recall.recaller import Answer, Recaller
 from memstore.recall.why_not import why_not
-from memstore.storage.base import Generation, Storage, TraceRow
+from memstore.storage.base import Generation, Storage
+from memstore.storage.rows import TraceRow
 from memstore.times import from_micros
 from memstore.types import LEGS, Difference, Hit, Reason, Recall, RecallTrace, Replay, Scope
 

@@ -12,7 +12,8 @@ from memstore.ids import is_id
 from memstore.recall.explaining import shown_value
 from memstore.recall.question import Question
 from memstore.recall.recaller import Answer, Recaller
-from memstore.storage.base import Candidate, MemoryRow, MessageRow, Reader, Ref
+from memstore.storage.base import Candidate, Reader, Ref
+from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import from_micros, render
 from memstore.types import Layer, Leg, Reason, Scope, WhyNot, check_limit
 

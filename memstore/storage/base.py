@@ -7,11 +7,13 @@ A backend offers two units of work: ``read()`` gives a :class:`Reader` on one co
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 
 from memstore.access import TRUE, Condition
 from memstore.embedding import EmbedderIdentity
+from memstore.storage.pipeline_rows import PipelineReader, PipelineWriter
+from memstore.storage.rows import MemoryRow, MessageRow, SessionRow, TraceRow
 from memstore.text import IndexTokens, QueryTokens, Spoken
 from memstore.types import ChangeKind, GenerationRecord, GenerationState, Layer, SessionRecord
 
@@ -25,95 +27,6 @@ Ref = NewType("Ref", int)
 
 NO_GENERATION = 0
 """Rows wait under this number until the store has its first embedding generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageRow:
-    """A message as it is kept: JSON as text, times in microseconds. Also the body of a fallback line."""
-
-    id: str
-    team_id: str
-    user_id: str
-    agent_id: str
-    session: str
-    pos: int
-    arrival: int
-    role: str
-    content: str
-    checksum: str
-    source_kind: str
-    trust: int
-    created_at: int
-    recorded_at: int
-    client_id: str | None = None
-    task_id: str | None = None
-    name: str | None = None
-    search_text: str | None = None
-    tool_calls: str | None = None
-    tool_call_id: str | None = None
-    usage: str | None = None
-    meta: str | None = None
-    zone: str | None = None
-    complete: int = 1
-    branch: int = 0
-    live: int = 1
-    state: str = "live"
-    hidden: int = 0
-    deleted_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
-    """One version of a memory as it is kept."""
-
-    id: str
-    version: int
-    team_id: str
-    user_id: str
-    kind: str
-    priority: int
-    content: str
-    checksum: str
-    source_kind: str
-    trust: int
-    recorded_at: int
-    actor: str
-    created_at: int
-    arrival: int = 0
-    agent_id: str | None = None
-    task_id: str | None = None
-    visibility: str = "private"
-    state: str = "live"
-    metadata: str = "{}"
-    session: str | None = None
-    produced_by_agent: str | None = None
-    valid_from: int | None = None
-    valid_to: int | None = None
-    expires_at: int | None = None
-    superseded_at: int | None = None
-    superseded_by: str | None = None
-    verdict_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A session as it is kept; a backend numbers sessions by itself."""
-
-    team_id: str
-    user_id: str
-    agent_id: str
-    session: str
-    channel: str
-    chat_id: str
-    title: str
-    titled_by: str
-    created_at: int
-    updated_at: int
-    task_id: str | None = None
-    pinned: int = 0
-    hidden: int = 0
-    last_pos: int = 0
-    last_fork: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,24 +135,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRow:
-    """A stored recall as it is kept: JSON as text, time in microseconds."""
-
-    team_id: str
-    user_id: str
-    id: str
-    agent_id: str | None
-    task_id: str | None
-    layer: Layer
-    asked_at: int
-    question: str
-    settings: str
-    generation: int | None
-    query_vector: bytes | None
-    answer: str
-
-
-@dataclass(frozen=True, slots=True)
 class Generation:
     """One embedding generation."""
 
@@ -247,17 +142,6 @@ class Generation:
     identity: EmbedderIdentity
     state: GenerationState
     was_active: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A leased unit of background work."""
-
-    job_no: int
-    kind: str
-    payload: dict[str, Any]
-    attempts: int
-    lease_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +183,7 @@ class WordRow:
     added_at: int
 
 
-class Reader(Protocol):
+class Reader(PipelineReader, Protocol):
     """Reads on one consistent snapshot."""
 
     def meta(self, key: str) -> str | None:
@@ -525,7 +409,7 @@ class Reader(Protocol):
     def dump_sessions(self) -> Iterator[SessionRow]: ...
 
 
-class Writer(Reader, Protocol):
+class Writer(Reader, PipelineWriter, Protocol):
     """Changes inside one transaction. Every method needs the transaction that ``write()`` opened."""
 
     def part(self) -> AbstractContextManager[None]:
@@ -585,18 +469,6 @@ class Writer(Reader, Protocol):
     def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
         """Mark every version deleted, take them out of every index."""
         ...
-
-    def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None: ...
-
-    def claim(self, kind: str, lease_token: str, now: int, lease_until: int) -> Job | None: ...
-
-    def finish(self, job: Job) -> None: ...
-
-    def drop_dead(self, kind: str) -> None:
-        """Forget jobs that gave up, once their work was done otherwise."""
-        ...
-
-    def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None: ...
 
     def new_generation(
         self, identity: EmbedderIdentity, state: Literal["active", "building"], now: int
@@ -717,8 +589,3 @@ class Storage(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-def column_names(row_type: type[MessageRow | MemoryRow | SessionRow | TraceRow]) -> tuple[str, ...]:
-    """The columns of a row type, in order."""
-    return tuple(f.name for f in fields(row_type))

@@ -17,21 +17,26 @@ from memstore.storage.base import (
     Generation,
     Interval,
     Membership,
-    MemoryRow,
-    MessageRow,
     Ref,
     RowFilter,
     Segmentation,
-    SessionRow,
     TextIndex,
     TextRow,
-    TraceRow,
     Turn,
     WordRow,
-    column_names,
 )
+from memstore.storage.rows import MemoryRow, MessageRow, SessionRow, TraceRow
 from memstore.storage.sqlite import changes, keys, text_index, vector_index
 from memstore.storage.sqlite.filters import filter_sql, named_clauses
+from memstore.storage.sqlite.pipeline_reads import PipelineReads
+from memstore.storage.sqlite.statements import (
+    MEMORIES,
+    MEMORY_COLUMNS,
+    MEMORY_FROM,
+    MESSAGES,
+    SESSIONS,
+    TRACES,
+)
 from memstore.storage.sqlite.text_index import TextTable
 from memstore.text import QueryTokens
 from memstore.times import from_micros
@@ -47,17 +52,6 @@ PROGRESS_STEPS = 2_000
 _NEWEST = 2**40
 """Above every arrival and slot number that a page can begin at."""
 
-MESSAGE_COLUMNS = column_names(MessageRow)
-MEMORY_COLUMNS = column_names(MemoryRow)
-SESSION_COLUMNS = column_names(SessionRow)
-TRACE_COLUMNS = column_names(TraceRow)
-
-_MESSAGES = ", ".join(f"m.{name}" for name in MESSAGE_COLUMNS)
-_MEMORIES = ", ".join("h.created_at" if name == "created_at" else f"m.{name}" for name in MEMORY_COLUMNS)
-_MEMORY_FROM = "memory_versions m JOIN memories h ON h.team_id = m.team_id AND h.id = m.id"
-_SESSIONS = ", ".join(f"s.{name}" for name in SESSION_COLUMNS)
-_TRACES = ", ".join(TRACE_COLUMNS)
-
 FOLDING = "SELECT value FROM store_meta WHERE key = 'fold_variants'"
 
 
@@ -66,21 +60,13 @@ def slot_list(refs: Sequence[int]) -> str:
     return f"[{','.join(map(str, refs))}]"
 
 
-class SqliteReader:
+class SqliteReader(PipelineReads):
     """See :class:`memstore.storage.base.Reader`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._text_tables: dict[tuple[Layer, str], dict[str, TextTable]] = {}  # of this snapshot
         self._segmentations: dict[str, Segmentation] = {}  # likewise
-
-    def _rows(self, statement: str, bindings: Sequence[Any] = ()) -> list[Any]:
-        rows: list[Any] = self._connection.execute(statement, tuple(bindings)).fetchall()
-        return rows
-
-    def _value(self, statement: str, bindings: Sequence[Any] = ()) -> Any:
-        rows = self._rows(statement, bindings)
-        return rows[0][0] if rows else None
 
     # --- settings, teams, ranges ---------------------------------------------------------------------------
 
@@ -277,7 +263,7 @@ class SqliteReader:
 
     def trace(self, team_id: str, user_id: str, trace_id: str) -> TraceRow | None:
         rows = self._rows(
-            f"SELECT {_TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ? AND id = ?",
+            f"SELECT {TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ? AND id = ?",
             (team_id, user_id, trace_id),
         )
         return TraceRow(*rows[0]) if rows else None
@@ -286,7 +272,7 @@ class SqliteReader:
         self, team_id: str, user_id: str, agent_id: str | None, task_id: str | None, limit: int
     ) -> list[TraceRow]:
         rows = self._rows(
-            f"SELECT {_TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ?"
+            f"SELECT {TRACES} FROM recall_traces WHERE team_id = ? AND user_id = ?"
             " AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR task_id = ?)"
             " ORDER BY asked_at DESC, id DESC LIMIT ?",
             (team_id, user_id, agent_id, agent_id, task_id, task_id, limit),
@@ -297,14 +283,14 @@ class SqliteReader:
 
     def message_rows(self, refs: Sequence[Ref]) -> dict[Ref, MessageRow]:
         rows = self._rows(
-            f"SELECT m.slot, {_MESSAGES} FROM json_each(?) j JOIN messages m ON m.slot = j.value",
+            f"SELECT m.slot, {MESSAGES} FROM json_each(?) j JOIN messages m ON m.slot = j.value",
             (slot_list(refs),),
         )
         return {Ref(slot): MessageRow(*row) for slot, *row in rows}
 
     def memory_rows(self, refs: Sequence[Ref]) -> dict[Ref, MemoryRow]:
         rows = self._rows(
-            f"SELECT m.slot, {_MEMORIES} FROM json_each(?) j CROSS JOIN {_MEMORY_FROM} WHERE m.slot = j.value",
+            f"SELECT m.slot, {MEMORIES} FROM json_each(?) j CROSS JOIN {MEMORY_FROM} WHERE m.slot = j.value",
             (slot_list(refs),),
         )
         return {Ref(slot): MemoryRow(*row) for slot, *row in rows}
@@ -313,7 +299,7 @@ class SqliteReader:
         return self._message("m.team_id = ? AND m.id = ?", (team_id, message_id))
 
     def _message(self, predicate: str, bindings: Sequence[Any]) -> MessageRow | None:
-        rows = self._rows(f"SELECT {_MESSAGES} FROM messages m WHERE {predicate}", bindings)
+        rows = self._rows(f"SELECT {MESSAGES} FROM messages m WHERE {predicate}", bindings)
         return MessageRow(*rows[0]) if rows else None
 
     def memory(self, team_id: str, memory_id: str) -> MemoryRow | None:
@@ -326,12 +312,12 @@ class SqliteReader:
         )
 
     def _memory(self, predicate: str, bindings: Sequence[Any]) -> MemoryRow | None:
-        rows = self._rows(f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE {predicate}", bindings)
+        rows = self._rows(f"SELECT {MEMORIES} FROM {MEMORY_FROM} WHERE {predicate}", bindings)
         return MemoryRow(*rows[0]) if rows else None
 
     def memory_history(self, team_id: str, memory_id: str) -> list[MemoryRow]:
         rows = self._rows(
-            f"SELECT {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND m.id = ? ORDER BY m.version",
+            f"SELECT {MEMORIES} FROM {MEMORY_FROM} WHERE m.team_id = ? AND m.id = ? ORDER BY m.version",
             (team_id, memory_id),
         )
         return [MemoryRow(*row) for row in rows]
@@ -342,7 +328,7 @@ class SqliteReader:
         predicate, bindings = filter_sql(where, "memories", "m")
         last_own, last_shared = after or (_NEWEST, _NEWEST)
         own = self._rows(
-            f"SELECT m.arrival, {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.team_id = ? AND m.user_id = ?"
+            f"SELECT m.arrival, {MEMORIES} FROM {MEMORY_FROM} WHERE m.team_id = ? AND m.user_id = ?"
             f" AND m.arrival < ? AND {predicate} ORDER BY m.arrival DESC LIMIT ?",
             (where.team_id, where.user_id, last_own, *bindings, limit + 1),
         )
@@ -350,7 +336,7 @@ class SqliteReader:
         for owner in self._shared_owner_nos(where):
             slots = keys.owner_range(owner)
             shared += self._rows(
-                f"SELECT m.slot & ?, {_MEMORIES} FROM {_MEMORY_FROM} WHERE m.slot BETWEEN ? AND ?"
+                f"SELECT m.slot & ?, {MEMORIES} FROM {MEMORY_FROM} WHERE m.slot BETWEEN ? AND ?"
                 f" AND m.user_id <> ? AND {predicate} ORDER BY m.slot DESC LIMIT ?",
                 (
                     keys.MAX_NUMBER,
@@ -420,7 +406,7 @@ class SqliteReader:
 
     def session(self, team_id: str, user_id: str, session: str) -> SessionRow | None:
         rows = self._rows(
-            f"SELECT {_SESSIONS} FROM sessions s WHERE s.team_id = ? AND s.user_id = ? AND s.session = ?",
+            f"SELECT {SESSIONS} FROM sessions s WHERE s.team_id = ? AND s.user_id = ? AND s.session = ?",
             (team_id, user_id, session),
         )
         return SessionRow(*rows[0]) if rows else None
@@ -451,7 +437,7 @@ class SqliteReader:
     def session_messages(self, session: str, where: RowFilter, last: int | None) -> list[MessageRow]:
         predicate, bindings = filter_sql(where, "messages", "m")
         rows = self._rows(
-            f"SELECT {_MESSAGES} FROM messages m WHERE m.team_id = ? AND m.user_id = ? AND m.session = ?"
+            f"SELECT {MESSAGES} FROM messages m WHERE m.team_id = ? AND m.user_id = ? AND m.session = ?"
             f" AND {predicate} ORDER BY m.pos DESC LIMIT ?",
             (where.team_id, where.user_id, session, *bindings, -1 if last is None else last),
         )
@@ -618,13 +604,13 @@ class SqliteReader:
 
     def dump_messages(self) -> Iterator[MessageRow]:
         for row in self._connection.execute(
-            f"SELECT {_MESSAGES} FROM messages m ORDER BY m.team_id, m.user_id, m.session, m.pos"
+            f"SELECT {MESSAGES} FROM messages m ORDER BY m.team_id, m.user_id, m.session, m.pos"
         ):
             yield MessageRow(*row)
 
     def dump_sessions(self) -> Iterator[SessionRow]:
         for row in self._connection.execute(
-            f"SELECT {_SESSIONS} FROM sessions s ORDER BY s.team_id, s.user_id, s.session"
+            f"SELECT {SESSIONS} FROM sessions s ORDER BY s.team_id, s.user_id, s.session"
         ):
             yield SessionRow(*row)
 

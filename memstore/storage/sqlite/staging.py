@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from memstore.storage.base import MessageRow
+from memstore.storage.rows import MessageRow
 from memstore.storage.sqlite.connection import driver_errors
 from memstore.storage.sqlite.scratch import open_scratch, scratch_name
 

@@ -1,6 +1,5 @@
 """Changes inside one transaction of the SQLite file."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,28 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memstore.canonical import canonical_json, ordered_json
 from memstore.embedding import EmbedderIdentity
-from memstore.storage.base import (
-    NO_GENERATION,
-    BackupRow,
-    Generation,
-    Job,
-    Membership,
-    MemoryRow,
-    MessageRow,
-    Ref,
-    Segmentation,
-    SessionRow,
-    TraceRow,
-)
+from memstore.storage.base import NO_GENERATION, BackupRow, Generation, Membership, Ref, Segmentation
+from memstore.storage.rows import MemoryRow, MessageRow, SessionRow, TraceRow
 from memstore.storage.sqlite import keys, text_index, vector_index
-from memstore.storage.sqlite.reader import (
-    FOLDING,
-    MESSAGE_COLUMNS,
-    SESSION_COLUMNS,
-    TRACE_COLUMNS,
-    SqliteReader,
-    slot_list,
-)
+from memstore.storage.sqlite.pipeline_writes import PipelineWrites
+from memstore.storage.sqlite.reader import FOLDING, SqliteReader, slot_list
+from memstore.storage.sqlite.statements import MESSAGE_COLUMNS, SESSION_COLUMNS, TRACE_COLUMNS, insert_sql
 from memstore.text import IndexTokens, dictionary_digest
 from memstore.types import LAYERS, Layer
 
@@ -45,21 +28,9 @@ _VERSION_COLUMNS = (
 
 _LAST_DROPPED = "last_dropped_generation"
 
-MAX_ERROR_CHARS = 2_000
-"""Of a failure that a job keeps."""
 
-
-def _insert_sql(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
-    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-
-
-class SqliteWriter(SqliteReader):
+class SqliteWriter(PipelineWrites, SqliteReader):
     """See :class:`memstore.storage.base.Writer`."""
-
-    def _run(self, statement: str, bindings: Sequence[Any] = ()) -> int:
-        """Execute, and return how many rows the statement changed."""
-        self._connection.execute(statement, tuple(bindings)).fetchall()
-        return self._connection.changes()
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -92,7 +63,7 @@ class SqliteWriter(SqliteReader):
             (team_id, canonical_json(gone)),
         )
         self._connection.executemany(
-            _insert_sql("dictionary_words", ("team_id", "word", "frequency", "added_by", "added_at")),
+            insert_sql("dictionary_words", ("team_id", "word", "frequency", "added_by", "added_at")),
             [(team_id, word, n, actor, now) for word, n in words.items() if held.get(word) != n],
         ).fetchall()
         self._run(
@@ -200,7 +171,7 @@ class SqliteWriter(SqliteReader):
             f"{c} = excluded.{c}" for c in SESSION_COLUMNS if c not in ("team_id", "user_id", "session")
         )
         self._run(
-            _insert_sql("sessions", SESSION_COLUMNS)
+            insert_sql("sessions", SESSION_COLUMNS)
             + f" ON CONFLICT (team_id, user_id, session) DO UPDATE SET {updated}",
             [getattr(row, column) for column in SESSION_COLUMNS],
         )
@@ -211,7 +182,7 @@ class SqliteWriter(SqliteReader):
         team_id, user_id = rows[0][0].team_id, rows[0][0].user_id
         slots = self._next_slots(team_id, user_id, len(rows))
         self._connection.executemany(
-            _insert_sql("messages", ("slot", *MESSAGE_COLUMNS)),
+            insert_sql("messages", ("slot", *MESSAGE_COLUMNS)),
             [
                 (slot, *(getattr(row, c) for c in MESSAGE_COLUMNS))
                 for slot, (row, _) in zip(slots, rows, strict=True)
@@ -316,7 +287,7 @@ class SqliteWriter(SqliteReader):
         row = replace(row, arrival=self.next_arrivals(row.team_id, row.user_id, 1))
         if row.version == 1:
             self._run(
-                _insert_sql(
+                insert_sql(
                     "memories", ("team_id", "id", "user_id", "version", "created_at", "idempotency_key")
                 ),
                 (row.team_id, row.id, row.user_id, 1, row.created_at, idempotency_key),
@@ -326,7 +297,7 @@ class SqliteWriter(SqliteReader):
         owner = row.user_id if row.visibility == "private" else None
         slot = self._next_slots(row.team_id, owner, 1)[0]
         self._run(  # the end as stated now: valid_to itself is cut short by later versions
-            _insert_sql("memory_versions", ("slot", "stated_valid_to", *_VERSION_COLUMNS)),
+            insert_sql("memory_versions", ("slot", "stated_valid_to", *_VERSION_COLUMNS)),
             (slot, row.valid_to, *(getattr(row, column) for column in _VERSION_COLUMNS)),
         )
         if tokens.words or tokens.literal:
@@ -350,6 +321,31 @@ class SqliteWriter(SqliteReader):
             "UPDATE memories SET version = ? WHERE team_id = ? AND id = ?", (row.version, row.team_id, row.id)
         )
 
+    def supersede_memory(
+        self, team_id: str, memory_id: str, by: str, begin: int, now: int, verdict_id: str | None
+    ) -> None:
+        self._run(
+            "UPDATE memory_versions SET state = 'superseded', superseded_at = ?, superseded_by = ?,"
+            " valid_to = min(coalesce(valid_to, ?), ?), verdict_id = coalesce(verdict_id, ?)"
+            " WHERE team_id = ? AND id = ? AND state = 'live'",
+            (now, by, begin, begin, verdict_id, team_id, memory_id),
+        )
+
+    def revive_memory(self, team_id: str, memory_id: str, tokens: IndexTokens) -> None:
+        slot = self._value(
+            "SELECT v.slot FROM memories h JOIN memory_versions v ON v.team_id = h.team_id AND v.id = h.id"
+            " AND v.version = h.version WHERE h.team_id = ? AND h.id = ?",
+            (team_id, memory_id),
+        )
+        deleted = self._value("SELECT state = 'deleted' FROM memory_versions WHERE slot = ?", (slot,))
+        self._run(
+            "UPDATE memory_versions SET state = 'live', superseded_at = NULL, superseded_by = NULL,"
+            " valid_to = stated_valid_to WHERE slot = ?",
+            (slot,),
+        )
+        if deleted and (tokens.words or tokens.literal):  # a superseded version never left the indexes
+            self._index("memories", team_id, [(slot, tokens)])
+
     def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
         slots = [
             slot
@@ -372,55 +368,6 @@ class SqliteWriter(SqliteReader):
         )
         if slots:
             self._unindex("memories", team_id, slots)
-
-    # --- jobs ----------------------------------------------------------------------------------------------
-
-    def enqueue(self, kind: str, dedupe_key: str, payload: Mapping[str, Any], now: int) -> None:
-        self._run(
-            "INSERT INTO jobs (kind, team_id, user_id, dedupe_key, payload, created_at) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL DO NOTHING",
-            (kind, payload.get("team_id"), payload.get("user_id"), dedupe_key, canonical_json(payload), now),
-        )
-
-    def claim(self, kind: str, lease_token: str, now: int, lease_until: int) -> Job | None:
-        rows = self._rows(
-            "UPDATE jobs SET state = 'running', attempts = attempts + 1, lease_token = ?, lease_until = ?"
-            " WHERE job_no = (SELECT job_no FROM jobs WHERE kind = ? AND"
-            "   ((state = 'queued' AND not_before <= ?) OR (state = 'running' AND lease_until <= ?))"
-            "   ORDER BY job_no LIMIT 1)"
-            " RETURNING job_no, kind, payload, attempts, lease_token",
-            (lease_token, lease_until, kind, now, now),
-        )
-        if not rows:
-            return None
-        job_no, kind, payload, attempts, token = rows[0]
-        return Job(job_no, kind, json.loads(payload), attempts, token)
-
-    def finish(self, job: Job) -> None:
-        self._run("DELETE FROM jobs WHERE job_no = ? AND lease_token = ?", (job.job_no, job.lease_token))
-
-    def drop_dead(self, kind: str) -> None:
-        self._run("DELETE FROM jobs WHERE kind = ? AND state = 'dead'", (kind,))
-
-    def fail(self, job: Job, error: str, not_before: int, *, dead: bool) -> None:
-        twin = self._value(
-            "SELECT t.job_no FROM jobs j JOIN jobs t ON t.state = 'queued' AND t.dedupe_key = j.dedupe_key"
-            " WHERE j.job_no = ? AND j.lease_token = ?",
-            (job.job_no, job.lease_token),
-        )
-        if twin is not None and not dead:  # the younger one takes over, and with it what was tried in vain
-            self._run(
-                "UPDATE jobs SET attempts = max(attempts, ?), not_before = max(not_before, ?), last_error = ?"
-                " WHERE job_no = ?",
-                (job.attempts, not_before, error[:MAX_ERROR_CHARS], twin),
-            )
-            self._run("DELETE FROM jobs WHERE job_no = ?", (job.job_no,))
-            return
-        self._run(
-            "UPDATE jobs SET state = ?, last_error = ?, not_before = ?, lease_token = NULL, lease_until = NULL"
-            " WHERE job_no = ? AND lease_token = ?",
-            ("dead" if dead else "queued", error[:MAX_ERROR_CHARS], not_before, job.job_no, job.lease_token),
-        )
 
     # --- embedding -----------------------------------------------------------------------------------------
 
@@ -543,7 +490,7 @@ class SqliteWriter(SqliteReader):
 
     def put_trace(self, row: TraceRow) -> None:
         self._run(
-            _insert_sql("recall_traces", TRACE_COLUMNS), [getattr(row, column) for column in TRACE_COLUMNS]
+            insert_sql("recall_traces", TRACE_COLUMNS), [getattr(row, column) for column in TRACE_COLUMNS]
         )
 
     def drop_trace(self, team_id: str, user_id: str, trace_id: str) -> bool:

@@ -1,0 +1,63 @@
+"""The LLM port: what memstore asks of a chat model, and what comes back.
+
+A pipeline never sees a server. It hands an :class:`LLMRequest` to an object with ``complete`` and believes nothing of
+the answer: every reply is read by :mod:`memstore.replies` and checked by the stage that asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+LLMTask = Literal["extract", "verdict", "scenes", "profile", "summary", "title", "welcome", "state"]
+
+
+@dataclass(frozen=True, slots=True)
+class LLMRequest:
+    """One question to a model.
+
+    :param messages: of ``{"role": "system" | "user" | "assistant", "content": text}``.
+    :param schema: the JSON schema that the reply has to follow; None where plain text is wanted.
+    :param max_tokens: of the reply.
+    :param timeout_s: within which the reply has to be there, retries included.
+    :param prompt: name and version of the prompt that the messages were made from, such as ``extract.zh@1``.
+    """
+
+    task: LLMTask
+    messages: tuple[Mapping[str, str], ...]
+    schema: Mapping[str, Any] | None = None
+    max_tokens: int = 2_000
+    timeout_s: float = 60.0
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a reply cost; None where the model did not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LLMReply:
+    """What a model answered. ``finish_reason`` ``length`` means that it was cut off, which always counts as a failure."""
+
+    text: str
+    finish_reason: str = "stop"
+    usage: Usage = field(default_factory=Usage)
+
+
+@runtime_checkable
+class LLM(Protocol):
+    """A chat model.
+
+    Called from several threads at once, never inside a transaction. ``name``, where it has one, is kept with
+    everything that was made by it; without one the name of the class is.
+    """
+
+    def complete(self, request: LLMRequest) -> LLMReply:
+        """Answer within ``request.timeout_s``.
+
+        :raises memstore.errors.LLMUnavailable: when no answer could be had. Any other exception counts the same.
+        """
+        ...
