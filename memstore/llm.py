@@ -20,6 +20,7 @@ class LLMRequest:
     :param max_tokens: of the reply.
     :param timeout_s: within which the reply has to be there, retries included.
     :param prompt: name and version of the prompt that the messages were made from, such as ``extract.zh@1``.
+    :param model: another model than the one the object stands for, at the same server, where it can give one.
     """
 
     task: LLMTask
@@ -28,6 +29,7 @@ class LLMRequest:
     max_tokens: int = 2_000
     timeout_s: float = 60.0
     prompt: str = ""
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

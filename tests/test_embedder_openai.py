@@ -18,6 +18,7 @@ from memstore.embedders import openai
 from memstore.embedders.openai import OpenAIEmbedder
 from memstore.embedding import Embedder, check_documents, resolve
 from memstore.errors import ConfigError, EmbedderUnavailable, EmbeddingError, EmbeddingRejected, InvalidInput
+from memstore.model_server import MESSAGE_CHARS
 from memstore.testing import HashEmbedder, ManualClock
 from openai_stub import DIM, HANG, KEY, RESET, Reply, Stub, answer, error, in_base64, items, running
 
@@ -394,7 +395,7 @@ def test_the_key_is_in_no_error_repr_or_log(stub, make, caplog):
     assert KEY not in repr(embedder)
     assert KEY not in repr(vars(embedder))
     assert KEY not in repr(vars(embedder._server))
-    long = "x" * (openai.MESSAGE_CHARS - len(KEY) // 2)
+    long = "x" * (MESSAGE_CHARS - len(KEY) // 2)
     replies = [
         error(401, f"{long}{KEY}"),  # cut in the middle of the key
         error(500, KEY),
@@ -722,7 +723,9 @@ FAULTS = {
 
 def queue(store):
     with store._storage.read() as reader:
-        return reader._rows("SELECT state, attempts, not_before, last_error FROM jobs ORDER BY job_no")
+        return reader._rows(
+            "SELECT state, attempts, not_before, last_error FROM jobs WHERE kind = 'index' ORDER BY job_no"
+        )
 
 
 def stored_vectors(store):

@@ -57,6 +57,7 @@ class RowFilter:
     :param shared: whether rows that others own are to be read too.
     :param as_of: rows that held at that instant, by what is known of their validity.
     :param known_at: only what was recorded by then; ends of validity count as they were known then.
+    :param searched: leave out messages under quarantine, which their owner may still list. (Of memories the state says it.)
     :param current_at: drop rows that ended or expired by this instant (microseconds), and with ``known_at`` those
         that a version known then had superseded; None with ``as_of``.
     """
@@ -75,6 +76,7 @@ class RowFilter:
     known_at: int | None = None
     current_at: int | None = None
     live_only: bool = False
+    searched: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,9 +1,10 @@
 """The part of the storage contract that the pipelines use: their rows, and what is read and written of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, TypeVar
 
+from memstore.canonical import canonical_json, checksum
 from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.text import IndexTokens
 
@@ -89,7 +90,7 @@ class RunRow:
     result: str
     decided_by: str
     finished_at: int
-    checksum: str
+    checksum: str = ""
     prompt: str | None = None
     reply: str | None = None
     input_tokens: int | None = None
@@ -117,7 +118,7 @@ class VerdictRow:
     reason: str
     decided_by: str
     decided_at: int
-    checksum: str
+    checksum: str = ""
     verdict_run_id: str | None = None
     memory_id: str | None = None
     undone_at: int | None = None
@@ -139,7 +140,7 @@ class SceneRow:
     trust: int
     recorded_at: int
     actor: str
-    checksum: str
+    checksum: str = ""
     task_id: str | None = None
     visibility: str = "private"
     state: str = "live"
@@ -162,7 +163,7 @@ class ProfileRow:
     trust: int
     recorded_at: int
     actor: str
-    checksum: str
+    checksum: str = ""
     visibility: str = "private"
     state: str = "live"
     superseded_at: int | None = None
@@ -225,6 +226,29 @@ class QuarantineRow:
     made_by: str
     made_at: int
     released_at: int | None = None
+
+
+Row = TypeVar("Row", "RunRow", "VerdictRow", "SceneRow", "ProfileRow")
+_CHANGING = {
+    "checksum", "undone_at", "undone_by", "state", "superseded_at", "visibility",
+}  # fmt: skip
+
+
+def row_checksum(row: "RunRow | VerdictRow | SceneRow | ProfileRow") -> str:
+    """Of everything in the row that never changes once it is written."""
+    values = [getattr(row, column.name) for column in fields(row) if column.name not in _CHANGING]
+    return checksum(*values)
+
+
+def sealed(row: Row) -> Row:
+    """The row with its checksum: what is stored."""
+    return replace(row, checksum=row_checksum(row))
+
+
+def job_key(kind: str, *parts: str) -> str:
+    """Names the work that a job is: of two with one key only one is queued, and only one runs. No two different lists of
+    parts give the same."""
+    return canonical_json([kind, *parts])
 
 
 class PipelineReader(Protocol):

@@ -82,6 +82,8 @@ def _each(name: str, clauses: Iterator[Sql]) -> Iterator[Named]:
 
 def _message_clauses(where: RowFilter, alias: str) -> Iterator[Named]:
     yield "hidden", (f"{alias}.hidden = 0", [])
+    if where.searched:
+        yield "quarantined", (f"{alias}.quarantined_at IS NULL", [])
     if where.live_only:
         yield "live_only", (f"{alias}.live = 1", [])
     yield from _each("since", _range(f"{alias}.created_at", where.since, None))

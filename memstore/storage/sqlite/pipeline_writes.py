@@ -16,6 +16,7 @@ from memstore.storage.pipeline_rows import (
     SourceLink,
     UsageRow,
     VerdictRow,
+    sealed,
 )
 from memstore.storage.sqlite.jobs import JobWrites
 from memstore.storage.sqlite.statements import (
@@ -51,10 +52,10 @@ class PipelineWrites(JobWrites):
         )
 
     def put_run(self, row: RunRow) -> None:
-        self._run(insert_sql("pipeline_runs", RUN_COLUMNS), values_of(row, RUN_COLUMNS))
+        self._run(insert_sql("pipeline_runs", RUN_COLUMNS), values_of(sealed(row), RUN_COLUMNS))
 
     def put_verdict(self, row: VerdictRow) -> None:
-        self._run(insert_sql("verdicts", VERDICT_COLUMNS), values_of(row, VERDICT_COLUMNS))
+        self._run(insert_sql("verdicts", VERDICT_COLUMNS), values_of(sealed(row), VERDICT_COLUMNS))
 
     def mark_verdict_undone(self, team_id: str, verdict_id: str, by: str, now: int) -> None:
         self._run(
@@ -93,7 +94,7 @@ class PipelineWrites(JobWrites):
             " WHERE team_id = ? AND id = ? AND state = 'live'",
             (row.recorded_at, row.team_id, row.id),
         )
-        self._run(insert_sql("scene_versions", SCENE_COLUMNS), values_of(row, SCENE_COLUMNS))
+        self._run(insert_sql("scene_versions", SCENE_COLUMNS), values_of(sealed(row), SCENE_COLUMNS))
 
     def set_scene_state(self, team_id: str, scene_id: str, version: int, state: str, at: int | None) -> None:
         self._run(
@@ -107,7 +108,7 @@ class PipelineWrites(JobWrites):
             " WHERE team_id = ? AND user_id = ? AND coalesce(agent_id, '') = ? AND state = 'live'",
             (row.recorded_at, row.team_id, row.user_id, row.agent_id or ""),
         )
-        self._run(insert_sql("profile_versions", PROFILE_COLUMNS), values_of(row, PROFILE_COLUMNS))
+        self._run(insert_sql("profile_versions", PROFILE_COLUMNS), values_of(sealed(row), PROFILE_COLUMNS))
 
     def set_profile_state(self, team_id: str, version_id: str, state: str, at: int | None) -> None:
         self._run(

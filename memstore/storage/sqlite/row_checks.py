@@ -9,6 +9,8 @@ import apsw
 
 from memstore.canonical import checksum
 from memstore.errors import InvalidInput
+from memstore.storage.pipeline_rows import ProfileRow, RunRow, SceneRow, VerdictRow, row_checksum
+from memstore.storage.rows import column_names
 from memstore.storage.sqlite.connection import all_rows, scalar
 from memstore.storage.sqlite.keys import MAX_NUMBER, NUMBER_BITS
 from memstore.text import dictionary_digest, searchable_text
@@ -55,6 +57,24 @@ _RULES: tuple[tuple[str, str], ...] = (
             " (SELECT 1 FROM owners o WHERE o.team_id = m.team_id AND o.user_id = m.user_id)"
         ),
     ),
+    (
+        "memories, scenes or profiles that a pipeline made and that have no sources",
+        (
+            "SELECT (SELECT count(*) FROM memory_versions v WHERE v.verdict_id IS NOT NULL AND v.version = 1"
+            "   AND v.state <> 'deleted' AND NOT EXISTS (SELECT 1 FROM sources s WHERE s.team_id = v.team_id"
+            "   AND s.derived_kind = 'memory' AND s.derived_id = v.id))"
+            " + (SELECT count(*) FROM scene_versions v WHERE NOT EXISTS (SELECT 1 FROM sources s"
+            "   WHERE s.team_id = v.team_id AND s.derived_kind = 'scene' AND s.derived_id = v.id"
+            "   AND s.derived_version = v.version))"
+        ),
+    ),
+    (
+        "sessions whose messages are covered beyond their last position",
+        (
+            "SELECT count(*) FROM pipeline_cursors c JOIN sessions s ON s.team_id = c.team_id AND s.user_id = c.user_id"
+            " AND s.session = c.subject WHERE c.stage = 'extract' AND c.pos > s.last_pos"
+        ),
+    ),
     *(
         (
             f"rows of {table} under a key of somebody else's range",
@@ -90,6 +110,12 @@ _RULES: tuple[tuple[str, str], ...] = (
 )
 """What must hold between rows: in words of what breaks it, and as a count of the rows that do."""
 
+_SEALED: dict[str, Any] = {
+    "pipeline_runs": RunRow,
+    "verdicts": VerdictRow,
+    "scene_versions": SceneRow,
+    "profile_versions": ProfileRow,
+}
 _MESSAGES = "m.id, m.role, m.name, m.content, m.tool_calls, m.tool_call_id, m.search_text, m.checksum"
 _VERSIONS = "m.id, m.kind, m.content, m.checksum"
 
@@ -116,7 +142,34 @@ def check_checksums(connection: apsw.Connection, repair: str, compared: int | No
     return [
         *_differing(connection, "messages", _MESSAGES, _message_holds, repair, compared),
         *_differing(connection, "memory_versions", _VERSIONS, _version_holds, repair, compared),
+        *check_decisions(connection, repair),
     ]
+
+
+def check_decisions(connection: apsw.Connection, repair: str) -> list[Finding]:
+    """Runs, verdicts, scenes and profiles that are not what was stored."""
+    findings = []
+    for table, row_type in _SEALED.items():
+        columns = ", ".join(column_names(row_type))
+        wrong = [
+            row.id
+            for row in (row_type(*values) for values in connection.execute(f"SELECT {columns} FROM {table}"))
+            if not _seal_holds(row)
+        ]
+        if wrong:
+            named = ", ".join(map(str, wrong[:NAMED_ROWS])) + (
+                " and others" if len(wrong) > NAMED_ROWS else ""
+            )
+            message = f"{len(wrong)} rows of {table} are not what their checksums were taken of: {named}"
+            findings.append(Finding("tables", "error", message, repair))
+    return findings
+
+
+def _seal_holds(row: Any) -> bool:
+    try:
+        return bool(row_checksum(row) == row.checksum)
+    except InvalidInput:
+        return False  # bytes that are no text any more
 
 
 def _differing(
