@@ -8,6 +8,7 @@ _AROUND = " \t\r\n*_`>-•·\"'“”‘’「」『』()（）[]【】.,。，!
 _LABEL = re.compile(r"\A[^:：。.，,]{1,20}[:：](?=\s*\S)")
 _LACK_EN = r"information|data|details?|facts?|memor(?:y|ies)|content|context|conversations?|messages?|profile|updates?"
 _LACK_ZH = "信息|内容|资料|数据|记忆|对话|记录|上下文|更新|事实|画像"
+_HOLD_EN = "contain|include|provide|have|reveal|mention|give|offer|hold|show"
 _USED_ZH = "更新|生成|提取|总结|记录|写|存|整理|构建|归纳|提炼|创建|分析|使用|利用|参考|判断|形成|用于|供"
 _REFUSAL = re.compile(
     r"""
@@ -53,14 +54,20 @@ _NOTHING = re.compile(
       (?: $ | \s+ (?: is | was | are | were | has | have | yet | available | found | provided | given | present | in
           | about | on | could | can | from | to \s+ (?: extract
           | store | summari[sz]e | report | update | add | build | create | write | work ) ) \b )
-    | (?: the | this | these | those | your | our | provided | given )\b [^,]{{0,40}}? \b (?: conversations? | messages? | memories | input | data | text | history | transcript | context | sessions? | scenes? )
-      \b [^,]{{0,30}}? \b (?: no | not | nothing | empty | insufficient | lacks? | doesn['’]t | don['’]t | didn['’]t
-          | isn['’]t ) \b
-    | (?: 根据 | 从 | 在 | 由于 | 因为 | 鉴于 | 目前 | 当前 | 本次 | 这次 | 以上 | 上述 | 所给 | 所?提供的? | 给定的? | 该 | 此 | 这段 | 这些 | 最近的? | 现有的? | 的 | ， )*
+    | (?: the | this | these | those | your | our | provided | given ) \b [^,]{{0,40}}? \b (?: conversations?
+          | messages? | memories | input | data | text | history | transcript | context | sessions? | scenes? ) \b [^,]{{0,20}}?
+      \b (?: (?: do | does | did ) \s* (?: n['’]t | \bnot ) \s+ (?: {_HOLD_EN} ) | (?: {_HOLD_EN} ) (?: s | ed )? \s+
+          (?: no | nothing | not \s enough | insufficient ) | has \s+ (?: no | nothing )
+          | (?: is | are | was | were ) \s+ (?: empty | blank | insufficient | too \s short ) | lacks? ) \b
+    | (?: 根据 | 从 | 在 | 由于 | 因为 | 鉴于 | 目前 | 当前 | 本次 | 这次 | 以上 | 上述 | 所给 | 所?提供的? | 给定的?
+          | 该 | 此 | 这段 | 这些 | 最近的? | 现有的? | 的 | ， )*
       (?: 对话 | 会话 | 消息 | 聊天 | 输入 | 记忆 | 资料 | 上下文 | 文本 | 场景 | 内容 | 历史 ) [^。；]{{0,20}}?
-      (?: 没有 | 没 | 并无 | 无(?![需须论法]) | 未(?!来) | 不(?:包含|含|足|存在|具备) | 缺乏 | 缺少 | 为空 | 是空的 | 空白 )
-      [^。；]{{0,30}}? (?: {_LACK_ZH} | 为空 | $ ) [^。；]{{0,20}} $
-    | (?: 暂 | 目前 | 当前 | 尚 | 暂时 | 现在 )* (?: 无(?![需须论法]) | 没有 | 未找到 | 未发现 | 未提供 | 未提取到 | 缺乏 | 缺少 | 暂缺 ) [^，。]{{0,12}}? (?: {_LACK_ZH} )
+      (?: (?: 为空 | 是空的 | 空白 | 不足 ) (?: $ | ， .* $ )
+        | (?: 没有 | 没 | 并无 | 无(?![需须论法]) | 未(?!来) | 不(?:包含|含|足|存在|具备) | 缺乏 | 缺少 )
+          [^。；]{{0,30}}? (?: {_LACK_ZH} ) [^。；]{{0,20}} $ )
+    | (?: 暂 | 目前 | 当前 | 尚 | 暂时 | 现在 )*
+      (?: 无(?![需须论法]) | 没有 | 未找到 | 未发现 | 未提供 | 未提取到 | 缺乏 | 缺少 | 暂缺 ) [^，。]{{0,12}}?
+      (?: {_LACK_ZH} )
       (?: $ | ， .* $ | (?: 可 | 来 | 以 | 能 )? .{{0,4}}? (?: {_USED_ZH} ) .{{0,12}} $ )
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -69,7 +76,8 @@ _PLEADING = re.compile(
     r"""
       please \b | (?: could | can | would ) \s+ you \b | if \s+ you \b | feel \s+ free | let \s+ me \s+ know
           | i \s+ (?: need | would \s+ need | will | can ) \b
-    | (?: so | therefore | thus | hence ) \b .* \b (?: no | not | cannot | can['’]t | nothing | unchanged | remains? | keep ) \b
+    | (?: so | therefore | thus | hence ) \b .*
+      \b (?: no | not | cannot | can['’]t | nothing | unchanged | remains? | keep ) \b
     | 请 | 如果您 | 若您 | 如需 | 您可以 | 因此 .* (?: 无法 | 不 | 没有 | 保持 | 未 ) | 所以 .* (?: 无法 | 不 | 没有 | 保持 )
     """,
     re.VERBOSE | re.IGNORECASE,

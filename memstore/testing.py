@@ -7,21 +7,31 @@ import re
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from memstore.embedding import EmbedderIdentity, embeddable
+from memstore.errors import LLMUnavailable
 from memstore.faults import FaultPlan, FaultyFiles
+from memstore.llm import LLMReply, LLMRequest, Usage
 from memstore.power_loss import SimulatedDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from memstore.storage.sqlite.faults import FaultVFS
 
-__all__ = ["FaultPlan", "FaultVFS", "FaultyFiles", "HashEmbedder", "ManualClock", "SimulatedDisk"]
+__all__ = [
+    "FaultPlan",
+    "FaultVFS",
+    "FaultyFiles",
+    "HashEmbedder",
+    "ManualClock",
+    "ScriptedLLM",
+    "SimulatedDisk",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -114,6 +124,58 @@ def _features(text: str) -> Iterator[str]:
         else:
             yield from (f"1:{char}" for char in han)
             yield from (f"2:{han[i : i + 2]}" for i in range(len(han) - 1))
+
+
+Scripted: TypeAlias = str | LLMReply | Exception
+"""What one question to a :class:`ScriptedLLM` gives: text, a whole reply, or an error to raise."""
+
+
+class ScriptedLLM:
+    """A chat model that answers what it was told to, without a server.
+
+    :param replies: one for each question, in turn: a text, an :class:`~memstore.llm.LLMReply`, an exception to raise,
+        or a callable that is given the request and returns one of these. When they are used up, it is unavailable.
+        A callable instead of a list is asked every time.
+
+    ``requests`` keeps what was asked, in order, across threads. A text counts as one token for each four characters
+    begun, and so does what was asked, so that token counters have something to count.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        replies: Sequence[Scripted | Callable[[LLMRequest], Scripted]] | Callable[[LLMRequest], Scripted],
+    ) -> None:
+        if isinstance(replies, str):
+            raise TypeError("ScriptedLLM takes a list of replies: wrap the one text in a list")
+        self.requests: list[LLMRequest] = []
+        self._replies = replies if callable(replies) else tuple(replies)
+        self._lock = threading.Lock()
+
+    def complete(self, request: LLMRequest) -> LLMReply:
+        with self._lock:  # a callable is asked outside of it: it may wait for another thread's question
+            number = len(self.requests)
+            self.requests.append(request)
+        if callable(self._replies):
+            reply = self._replies(request)
+        elif number < len(self._replies):
+            told = self._replies[number]
+            reply = told(request) if callable(told) else told
+        else:
+            raise LLMUnavailable(
+                f"the {len(self._replies)} scripted replies are used up; give ScriptedLLM more of them"
+            )
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, str):
+            asked = sum(len(message["content"]) for message in request.messages)
+            return LLMReply(reply, usage=Usage(_tokens(asked), _tokens(len(reply))))
+        return reply
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // 4)
 
 
 class ManualClock:
