@@ -1,4 +1,4 @@
-"""``python -m benchmarks quality|ablation|literal|speed|upkeep --out FILE.json``; see the README beside this file."""
+"""``python -m benchmarks quality|ablation|literal|speed|upkeep|extraction|background --out FILE.json``; see the README beside this file."""
 
 import argparse
 import os
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation, gate, literal, quality, report, speed, upkeep
+from benchmarks import ablation, background, extraction, gate, literal, quality, report, speed, upkeep
 from benchmarks.cache import default_folder
 from benchmarks.corpus import DataMissing
+from benchmarks.extraction import cases as extraction_cases
 from benchmarks.sets import SETS
 from memstore import MemstoreError, Settings
 from memstore.embedding import Embedder, resolve
@@ -103,12 +104,27 @@ def _upkeep(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return figures, upkeep.table(figures)
 
 
+def _extraction(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    figures = extraction.run(extraction.Options(llm=options.llm, part=options.part, limit=options.limit))
+    return figures, extraction.table(figures)
+
+
+def _background(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    wanted = background.Options(
+        calls=options.calls, blocks=options.blocks, backlog=options.backlog, folder=options.folder
+    )
+    figures = background.run(wanted)
+    return figures, background.table(figures)
+
+
 _RUNS = {
     "quality": _quality,
     "ablation": _ablation,
     "literal": _literal,
     "speed": _speed,
     "upkeep": _upkeep,
+    "extraction": _extraction,
+    "background": _background,
 }
 
 
@@ -159,6 +175,18 @@ def _parser() -> argparse.ArgumentParser:
     part = parts.add_parser("upkeep", help="importing and recovering many rows: rows a second and memory")
     part.add_argument("--rows", type=_sizes, default=(10_000, 100_000), help="default: 10000,100000")
     part.add_argument("--folder", type=Path, help="where the stores are built (default: a temporary folder)")
+    _common(part, plot=False)
+
+    part = parts.add_parser("extraction", help="memories and verdicts made from labelled conversations")
+    part.add_argument("--llm", help="openai:<model>@<base url> (default: the rules, without a model)")
+    part.add_argument("--part", choices=extraction_cases.PARTS, help="half of the cases (default: both)")
+    part.add_argument("--limit", type=_positive, help="about this many cases (default: all)")
+    _common(part, plot=False)
+    part = parts.add_parser("background", help="what a worker costs those who record")
+    part.add_argument("--calls", type=_positive, default=200, help="timed calls of a block (default: 200)")
+    part.add_argument("--blocks", type=_positive, default=5, help="of each arrangement (default: 5)")
+    part.add_argument("--backlog", type=_positive, default=4_000, help="messages that wait (default: 4000)")
+    part.add_argument("--folder", type=Path, help="where the store is built (default: a temporary folder)")
     _common(part, plot=False)
     return parser
 
