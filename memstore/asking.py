@@ -76,6 +76,7 @@ def row_filter(
         known_at=known_at,
         current_at=None if any_version else (now if known_at is None else known_at),
         live_only=live_only,
+        searched=operation in ("recall", "search"),
         metadata=_checked_metadata(metadata),
     )
 

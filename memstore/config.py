@@ -19,6 +19,7 @@ MAX_BUSY_TIMEOUT_S = 86_400
 MAX_WHOLE_SETTING = 1_000_000
 RESERVE_BYTES = 4 * 2**20
 MAX_RESERVE_BYTES = 2**40
+MAX_DAILY_TOKENS = 2**52
 MAX_LIMIT = 10_000
 """No page or recall is larger; a larger ``limit`` is cut to this."""
 
@@ -154,6 +155,9 @@ class Settings:
         one of priority 0.
     :param collapse_similarity: late factor: of hits whose words overlap at least this much (Jaccard, 0 to 1) only
         the best is returned. None: all are.
+    :param source_share: late factor: of what is returned at most this part (above 0, to 1) comes from one source while
+        there are others: of memories a session, or whoever made them where there is none; of messages a speaker. One
+        always may. None: no limit.
     :param floors: for each leg the least score of a row; below it the leg does not bring it. None: those that a
         calibration stored for the model, if any. Larger is nearer: BM25 and cosine.
     :param busy_timeout_s: how long to wait for another process' write lock.
@@ -163,6 +167,12 @@ class Settings:
         process has it open.
     :param idle_checkpoint_s: after so long without a write the write-ahead log is emptied into the file. None: only
         when the store is closed, by :meth:`MemoryStore.checkpoint`, and when the log grew beyond 64 MiB.
+    :param lease_s: for so long a worker holds a job before it has to say that it is still at it; the job of one that died
+        is taken over after that.
+    :param nightly_backup_hour: hour of the day, in the store's zone, from which on a worker makes the day's backup. None:
+        it makes none. :param backup_keep: so many backups in the default folder stay then.
+    :param daily_tokens: so many tokens of chat models, asked and answered, may the background work of a team use on one
+        day of the store's zone; then it waits for the next. None: no limit.
     """
 
     timezone: str | None = None
@@ -182,11 +192,16 @@ class Settings:
     recency_half_life_s: float | None = None
     priority_weight: float = 0.0
     collapse_similarity: float | None = None
+    source_share: float | None = None
     floors: Mapping[str, float] | None = None
     busy_timeout_s: float = BUSY_TIMEOUT_S
     reserve_bytes: int = RESERVE_BYTES
     network_file_system: bool = False
     idle_checkpoint_s: float | None = 5.0
+    lease_s: float = 300.0
+    nightly_backup_hour: int | None = 3
+    backup_keep: int = 7
+    daily_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.fold_variants is not None and not isinstance(self.fold_variants, bool):
@@ -205,8 +220,17 @@ class Settings:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r:.60}")
         _check_whole("reserve_bytes", self.reserve_bytes, least=0, most=MAX_RESERVE_BYTES)
+        if self.daily_tokens is not None:
+            _check_whole("daily_tokens", self.daily_tokens, least=0, most=MAX_DAILY_TOKENS)
         self._check_legs()
         self._check_late_factors()
+        self._check_worker()
+
+    def _check_worker(self) -> None:
+        _check_number("lease_s", self.lease_s, least=1.0, most=MAX_BUSY_TIMEOUT_S)
+        if self.nightly_backup_hour is not None:
+            _check_whole("nightly_backup_hour", self.nightly_backup_hour, least=0, most=23)
+        _check_whole("backup_keep", self.backup_keep, least=1)
 
     def _check_legs(self) -> None:
         _check_whole("candidate_factor", self.candidate_factor, least=1)
@@ -229,6 +253,10 @@ class Settings:
         _check_number("priority_weight", self.priority_weight)
         if self.collapse_similarity is not None:
             _check_number("collapse_similarity", self.collapse_similarity, most=1.0)
+        if self.source_share is not None and not is_number(self.source_share, least=1e-9, most=1.0):
+            raise ConfigError(
+                f"source_share must be above 0 and at most 1, or None, not {_shown(self.source_share)}"
+            )
         half_life = self.recency_half_life_s
         if half_life is not None and not is_number(half_life, least=1e-9):
             raise ConfigError(f"recency_half_life_s must be positive or None, not {_shown(half_life)}")

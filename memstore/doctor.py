@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from memstore import file_system
 from memstore.backup import is_intact, is_present
@@ -28,8 +29,10 @@ from memstore.errors import (
 from memstore.fallback import Fallback, Operation, is_name_of_ours
 from memstore.operations import line_number
 from memstore.paths import quoted
+from memstore.pipelines.cost import is_open, local_day, next_midnight
 from memstore.reserve import Reserve
 from memstore.storage.base import BackupRow, Storage
+from memstore.times import from_micros, render
 from memstore.types import DoctorReport, Finding
 
 BACKUP = "memstore backup"
@@ -406,6 +409,32 @@ def _size(path: Path) -> int:
 
 def _mb(size: int) -> str:
     return f"{size / 2**20:.1f}"
+
+
+# --- what models cost --------------------------------------------------------------------------------------
+
+
+def check_models(storage: Storage, now: int, zone: ZoneInfo, daily_tokens: int | None) -> list[Finding]:
+    """Teams whose background work waits for tomorrow, and models that are left alone."""
+    findings = []
+    with storage.read() as reader:
+        for team_id in reader.team_ids() if daily_tokens is not None else ():
+            used = reader.tokens_used(team_id, local_day(now, zone))
+            if daily_tokens is not None and used >= daily_tokens:
+                until = render(from_micros(next_midnight(now, zone)))
+                message = (
+                    f"team {team_id} has used {used} of {daily_tokens} tokens today: its background work waits until "
+                    f"{until}, or for a larger Settings.daily_tokens"
+                )
+                findings.append(Finding("models", "warning", message))
+        for breaker in reader.breakers():
+            if is_open(breaker, now) and breaker.open_until is not None:
+                message = (
+                    f"the model {breaker.model} failed {breaker.failures} times in a row and is left alone until "
+                    f"{render(from_micros(breaker.open_until))}; last: {breaker.last_error}"
+                )
+                findings.append(Finding("models", "warning", message))
+    return findings
 
 
 # --- versions, and a store that does not open --------------------------------------------------------------

@@ -10,6 +10,7 @@ and ``op``:
 ``live``     a change of a session's live window: ``fork``, ``restore`` or ``clear``
 ``session``  title, pin, hidden and creation time of a session
 ``delete``   messages deleted by id
+``quarantine``  messages of a user put under quarantine, or released from it
 ``pending``  a whole ``record`` call, accepted while the database could not take it; it has no number and no places
 ``void``     lines numbered ``first`` to ``last`` were cut short by a crash and do not count
 ``settled``  a pending call was reconciled, in this transaction's own ``message`` and ``live`` lines
@@ -52,6 +53,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "live": (*_OF_SESSION, "change"),
     "session": (*_OF_SESSION, "title", "titled_by", "pinned", "hidden", "created_at", "to_pos"),
     "delete": ("team_id", "ids", "at"),
+    "quarantine": ("team_id", "user_id", "ids", "at", "released"),
     "pending": (*_OF_SESSION, "id", "transcript", "messages"),
     "settled": ("team_id", "id"),
     "void": ("first", "last"),

@@ -317,7 +317,8 @@ class Indexer:
 
     def _fail(self, tx: Writer, job: Job, error: EmbeddingError) -> None:
         delay = RETRY_BASE_S * 2 ** (job.attempts - 1) * 1_000_000
-        tx.fail(job, str(error), self._now() + delay, dead=job.attempts >= MAX_ATTEMPTS)
+        now = self._now()
+        tx.fail(job, str(error), now + delay, dead=job.attempts >= MAX_ATTEMPTS, now=now)
 
 
 def _check_open(reader: Reader, generation: Generation) -> Generation:

@@ -17,6 +17,7 @@ _DEFAULTS: dict[str, Any] = {
 _COLUMNS = tuple(f.name for f in fields(MessageRow))
 _MISSING = object()
 _GIVEN_WHEN_PLACED = ("pos", "arrival")
+IDS_A_LINE = 500
 
 
 def message_operation(row: MessageRow) -> Operation:
@@ -116,6 +117,21 @@ def live_operation(of: tuple[str, str, str], change: str, **values: Any) -> Oper
     }
 
 
+def quarantine_operations(
+    team_id: str, user_id: str, ids: Sequence[str], at: int, *, released: bool
+) -> Iterator[Operation]:
+    """Messages of a user put under quarantine, or released; many take several lines."""
+    for start in range(0, len(ids), IDS_A_LINE):
+        yield {
+            "op": "quarantine",
+            "team_id": team_id,
+            "user_id": user_id,
+            "ids": list(ids[start : start + IDS_A_LINE]),
+            "at": at,
+            "released": released,
+        }
+
+
 def session_operation(row: SessionRow) -> Operation:
     """A session's record as a fallback line."""
     names = ("team_id", "user_id", "session", "title", "titled_by", "pinned", "hidden", "created_at")
@@ -137,6 +153,9 @@ def apply_operation(tx: Writer, operation: Operation) -> None:
             _apply_session(tx, operation)
         case {"op": "delete"}:
             tx.delete_messages(operation["team_id"], operation["ids"], operation["at"])
+        case {"op": "quarantine"}:
+            at = None if operation["released"] else operation["at"]
+            tx.set_messages_quarantined(operation["team_id"], operation["ids"], at)
 
 
 def session_of(operation: Operation) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from memstore.fallback import Operation
 from memstore.operations import live_operation, message_operation, session_operation
 from memstore.sessions import DEFAULT_TITLE, after_messages, new_session
 from memstore.storage.base import Reader, Writer
+from memstore.storage.pipeline_rows import job_key
 from memstore.storage.rows import MessageRow, SessionRow
 from memstore.text import IndexTokens
 
@@ -213,6 +214,7 @@ def _insert(
     if revived:
         operations.append({**session_operation(session), "hidden": 0})
     enqueue_index(tx, rows[0])
+    enqueue_extraction(tx, rows[0])
     return operations
 
 
@@ -231,3 +233,9 @@ def enqueue_index(tx: Writer, row: MessageRow) -> None:
     """Queue the work of embedding an owner's new rows."""
     owner: Mapping[str, str] = {"team_id": row.team_id, "user_id": row.user_id}
     tx.enqueue("index", f"index:{row.team_id}:{row.user_id}", owner, row.recorded_at)
+
+
+def enqueue_extraction(tx: Writer, row: MessageRow) -> None:
+    """Queue the work of extracting memories from a session; whoever takes it looks whether enough was said."""
+    of = {"team_id": row.team_id, "user_id": row.user_id, "agent_id": row.agent_id, "session": row.session}
+    tx.enqueue("extract", job_key("extract", row.team_id, row.user_id, row.session), of, row.recorded_at)

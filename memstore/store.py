@@ -19,6 +19,7 @@ from memstore.changes import changes_between
 from memstore.clock import Clock, SystemClock
 from memstore.config import MAX_LIMIT, Settings, machine_zone_name
 from memstore.dictionary import Dictionaries
+from memstore.distilling import Distilling
 from memstore.embedding import Embedder, resolve
 from memstore.errors import (
     ConfigError,
@@ -38,9 +39,13 @@ from memstore.file_system import check_local, kind_of
 from memstore.files import SYSTEM_FILES, Files
 from memstore.ids import new_id
 from memstore.journal import Journal
+from memstore.llm import LLM
+from memstore.llms import resolve_llm
 from memstore.memories import Memories
 from memstore.operations import live_operation, session_operation
 from memstore.paths import checked_path, quoted
+from memstore.pipelines.cost import judges
+from memstore.pipelines.work import Pipelines
 from memstore.recall import QueryEmbedding, Question, Recaller, Traces, floors, why_not
 from memstore.record import Recorder
 from memstore.recovery import header, new_meta, recover
@@ -92,7 +97,7 @@ When = date | str | float | None
 the store's zone) or seconds."""
 
 
-class MemoryStore(Upkeep):
+class MemoryStore(Distilling, Upkeep):
     """A memory store in one SQLite file, with a daily JSONL fallback beside it.
 
     Safe to share between threads; several processes may hold the same file. A forked child can use neither this object
@@ -103,6 +108,8 @@ class MemoryStore(Upkeep):
         model, or ``"st:<name or folder>"`` for a sentence-transformers model. Nothing is loaded before it is used.
     :param clock: the source of time, for tests.
     :param settings: see :class:`Settings`.
+    :param llm: who judges conversations in the background: an :class:`memstore.llm.LLM`, such as
+        :class:`memstore.llms.openai.OpenAIChat`, or ``"openai:<model>@<base url>"``. None: rules, without any model.
     :param vfs: name of the SQLite file layer that the database goes through, and ``files`` what the fallback is
         written by: for tests that let them fail, see :mod:`memstore.testing`.
     :raises StoreMissing: when the file is missing while its fallback holds messages, or backups of it are there.
@@ -117,6 +124,7 @@ class MemoryStore(Upkeep):
         clock: Clock | None = None,
         settings: Settings | None = None,
         *,
+        llm: LLM | str | None = None,
         statement_hook: StatementHook | None = None,
         vfs: str | None = None,
         files: Files | None = None,
@@ -124,6 +132,7 @@ class MemoryStore(Upkeep):
         self.settings = settings or Settings()
         self._clock: Clock = clock or SystemClock()
         self._embedder = resolve(embedder)
+        self._llm = resolve_llm(llm)
         self.path = checked_path(path)
         self._tokenizers = Tokenizers()
         self._buffers: WeakSet[Buffer] = WeakSet()
@@ -213,6 +222,15 @@ class MemoryStore(Upkeep):
             self._storage, self._tokenizers, self._embedding, self.settings, self._clock, self._instant
         )
         self._traces = Traces(self._storage, self._recaller)
+        self._pipelines = Pipelines(
+            self._storage,
+            self._tokenizers,
+            self._clock,
+            self.timezone,
+            self.settings,
+            self._recaller,
+            judges(self._storage, self._llm, self._clock, self.timezone, self.settings),
+        )
         self._backups = Backups(self._storage, self.path, self.store_id, self._clock, self._vfs, self._files)
         self._retention = Retention(self._storage, self._fallback, self._clock, self.timezone, self._files)
 
@@ -896,6 +914,7 @@ class MemoryStore(Upkeep):
         :raises StoreError: when the log could not be brought into the file, on a full disk for example. Everything is
             closed all the same, and nothing is lost: the log keeps it.
         """
+        self._stop_worker()
         for buffer in list(self._buffers):
             buffer.close()
         if self._embedding is not None:
@@ -955,3 +974,6 @@ class ScopedStore:
     set_session = _bound(MemoryStore.set_session)
     clear_session = _bound(MemoryStore.clear_session)
     delete_session = _bound(MemoryStore.delete_session)
+    agent_settings = _bound(MemoryStore.agent_settings)
+    quarantine = _bound(MemoryStore.quarantine)
+    release = _bound(MemoryStore.release)

@@ -260,14 +260,15 @@ class Explanation:
 class CandidateReport:
     """The way of one row through a recall. ``place`` counts all candidates by their final score, from 1.
 
-    ``outcome``: ``returned``, ``limit`` (cut off), ``duplicate`` (of the candidate ``duplicate_of``), or ``rules``
-    (a leg brought it and the access rules dropped it: a fault, which is also logged).
+    ``outcome``: ``returned``, ``limit`` (cut off), ``duplicate`` (of the candidate ``duplicate_of``), ``source cap``
+    (its source has its share of the answer), or ``rules`` (a leg brought it and the access rules dropped it: a fault,
+    which is also logged).
     """
 
     id: str
     place: int
     score: float
-    outcome: Literal["returned", "limit", "duplicate", "rules"]
+    outcome: Literal["returned", "limit", "duplicate", "source cap", "rules"]
     explanation: Explanation
     excerpt: str
     duplicate_of: str | None = None
@@ -555,7 +556,8 @@ class SkippedLine:
 class ImportReport:
     """What an import did. Running it again stores nothing new.
 
-    ``skipped_lines`` counts what could not be used; of a great many ``skipped`` names the first 1,000.
+    ``skipped_lines`` counts what could not be used; of a great many ``skipped`` names the first 1,000. ``profiles``
+    were written, ``profiles_known`` were imported before.
     """
 
     files: int
@@ -565,6 +567,8 @@ class ImportReport:
     skipped: tuple[SkippedLine, ...] = ()
     empty_files: tuple[str, ...] = ()
     skipped_lines: int = 0
+    profiles: int = 0
+    profiles_known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -675,6 +679,141 @@ class PruneReport:
     removed: tuple[str, ...]
     freed_bytes: int
     kept: tuple[KeptDay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """What a worker did: jobs that were done, that failed and are tried again, and that gave up; ``postponed`` ones wait
+    for their time, or for the model to be available again."""
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+    postponed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A unit of background work. ``subject`` is what it is about (a session, an agent), where it is about one.
+
+    ``calls`` and tokens are what it cost so far, ``done`` of ``total`` its progress where it has one.
+    """
+
+    job_no: int
+    kind: str
+    state: Literal["queued", "running", "done", "dead"]
+    team_id: str | None
+    user_id: str | None
+    agent_id: str | None
+    subject: str | None
+    attempts: int
+    done: int
+    total: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    last_error: str | None
+    not_before: datetime | None
+    lease_until: datetime | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRecord:
+    """What was decided about a proposed memory, by whom, and from which messages.
+
+    :param source_ids: the messages that the proposal was made from.
+    :param candidates: (id, content) of the memories that it was compared with, as they read then.
+    :param target_ids: the memories that it replaced, or, of a ``skip``, that cover it.
+    :param memory_id: the memory that came of it; None of a ``skip``.
+    :param decided_by: ``rules-<version>``, or the model; ``prompt`` the version of its prompt.
+    :param reply: what the model answered, whole.
+    """
+
+    id: str
+    action: Literal["store", "skip", "update", "merge"]
+    content: str
+    kind: Kind
+    priority: int
+    agent_id: str | None
+    session: str
+    source_ids: tuple[str, ...]
+    candidates: tuple[tuple[str, str], ...]
+    target_ids: tuple[str, ...]
+    memory_id: str | None
+    reason: str
+    decided_by: str
+    decided_at: datetime
+    run_id: str
+    prompt: str | None = None
+    reply: str | None = None
+    undone_at: datetime | None = None
+    undone_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractReport:
+    """What one extraction made of a session's pending messages.
+
+    :param messages: so many were covered. :param refused: what was proposed and dropped, and why, a sentence each.
+    """
+
+    session: str
+    messages: int
+    scene: str
+    verdicts: tuple[VerdictRecord, ...]
+    refused: tuple[str, ...]
+    decided_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SceneRecord:
+    """A version of a scene. ``sources`` are ids of the memories that it was written from."""
+
+    id: str
+    version: int
+    name: str
+    content: str
+    agent_id: str
+    state: State
+    updated_at: datetime
+    actor: str
+    run_id: str | None
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """A version of a profile; as text, its content. ``sources`` are ids of memories, scenes and messages."""
+
+    id: str
+    profile: Literal["agent", "user"]
+    version: int
+    content: str
+    agent_id: str | None
+    state: State
+    updated_at: datetime
+    actor: str
+    run_id: str | None
+    sources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What a model cost a team on a day of the store's zone, by task."""
+
+    team_id: str
+    day: str
+    model: str
+    task: str
+    calls: int
+    failures: int
+    input_tokens: int
+    output_tokens: int
 
 
 def check_limit(limit: object, largest: int) -> int:

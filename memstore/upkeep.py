@@ -3,6 +3,7 @@
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from memstore import doctor as checks
 from memstore import generations, space
@@ -44,6 +45,7 @@ class Upkeep:
     path: Path
     store_id: str
     settings: Settings
+    timezone: ZoneInfo
     _storage: SqliteStorage
     _fallback: Fallback
     _embedder: Embedder | None
@@ -134,6 +136,7 @@ class Upkeep:
         if found.sound:
             findings += checks.check_embedder(self._storage, self._embedder)
             findings += generations.check(self._storage)
+            findings += checks.check_models(self._storage, now, self.timezone, self.settings.daily_tokens)
             covered = checks.backed_up_to(backups, now)
             findings += checks.check_fallback(self._storage, self._fallback, way_back, covered)
             rows = found.counts["messages"] + found.counts["memories"]

@@ -62,6 +62,10 @@ _REASONS: Mapping[str, tuple[str, str]] = {
         "It says nearly the same as {of}, which ranks higher and was returned in its place.",
         "它与排名更高的 {of} 几乎相同，后者代替了它。",
     ),
+    "source cap": (
+        "Its source already has its share of the answer ({share} of the limit {limit}).",
+        "同一来源在结果中的份额已满（上限 {limit} 的 {share}）。",
+    ),
     "cut by the limit": (
         "It came to place {place} after fusion; the limit is {limit}.",
         "融合之后它排在第 {place} 位，超出了上限 {limit}。",
@@ -76,6 +80,7 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 _FILTERS: Mapping[str, tuple[str, str]] = {
     "agent or task": ("another agent or task", "属于另一个智能体或任务"),
     "hidden": ("its session was deleted", "所在会话已被删除"),
+    "quarantined": ("it is under quarantine", "已被隔离"),
     "live_only": ("it is not in the live window", "不在当前窗口内"),
     "since": ("recorded or said before 'since'", "早于 since"),
     "until": ("recorded or said at or after 'until'", "不早于 until"),
@@ -94,6 +99,7 @@ _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "returned": ("returned", "已返回"),
     "limit": ("cut by the limit", "超出上限"),
     "duplicate": ("near-duplicate of {of}", "与 {of} 几乎相同"),
+    "source cap": ("its source has its share", "同一来源份额已满"),
     "rules": ("dropped by the access rules", "被访问规则剔除"),
 }
 _NOTES: Mapping[str, str] = {

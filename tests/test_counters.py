@@ -92,7 +92,7 @@ def test_the_number_of_statements_does_not_grow_with_the_store(tmp_path, by):
             counted.append({name: len(seen.during(lambda w=work: w(store))) for name, work in WORK.items()})
     for name in WORK:
         assert counted[0][name] == counted[1][name], name
-    assert counted[1]["record one message"] <= 20
+    assert counted[1]["record one message"] <= 21  # one of them queues the extraction of the session
     assert counted[1]["recall"] <= 25
     assert counted[1]["search_messages"] <= 20
     assert counted[1]["record fifty messages"] - counted[1]["record one message"] <= 4 * 49

@@ -13,6 +13,7 @@ import memstore.recall
 from conftest import contents
 from memstore import Message, Scope, Settings, wording
 from memstore.errors import InvalidInput
+from memstore.storage.pipeline_rows import SourceLink
 from memstore.storage.sqlite import filters
 from memstore.testing import HashEmbedder
 from memstore.types import (
@@ -107,12 +108,7 @@ def test_the_messages_that_a_memory_was_made_from_are_its_sources(store, ana):
     memory = store.add(ana, "likes rain")
     ids = store.record(ana, [Message("user", "I like rain"), Message("user", "a lot")], "chat").ids
     with store._storage.write() as tx:
-        for source in ids:
-            tx._run(
-                "INSERT INTO sources (team_id, derived_kind, derived_id, source_kind, source_id)"
-                " VALUES ('acme', 'memory', ?, 'message', ?)",
-                (memory.id, source),
-            )
+        tx.add_sources("acme", [SourceLink("memory", memory.id, 1, "message", source) for source in ids])
     [hit] = store.recall(ana, "rain", explain=True)
     assert hit.explanation.sources == tuple(sorted(ids))
     assert any(ids[0] in line for line in hit_lines(hit.explanation))
@@ -199,6 +195,7 @@ VALUES = {
     "too far down": {"leg": "vector", "rank": 9, "of": 10, "depth": 3},
     "passed by others": {"leg": "text", "rank": 2, "of": 10, "depth": 3},
     "near-duplicate": {"of": "01J"},
+    "source cap": {"share": 0.5, "limit": 5},
     "cut by the limit": {"place": 9, "limit": 5, "score": 0.1, "text_rank": 3},
     "filter": {"filter": "kinds"},
 }

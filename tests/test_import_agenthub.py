@@ -10,6 +10,7 @@ import pytest
 
 from memstore import InvalidInput, MemoryStore, Scope, Settings, StoredMessage
 from memstore.importers import import_agenthub
+from memstore.storage.pipeline_rows import Owner
 from memstore.testing import HashEmbedder, ManualClock
 from memstore.types import ImportReport, SessionRecord
 
@@ -113,7 +114,9 @@ def test_a_whole_folder(store: MemoryStore, team: str, root: Path) -> None:
     assert the_session(store, team, "group_1").title == "周报在哪里"
 
     assert sorted(skipped(report)) == [("MEMORY.md", 0), ("USER.md", 0)]
-    assert {s.reason for s in report.skipped} == {"profiles are not imported yet"}
+    assert all("whose profile it is cannot be told" in s.reason for s in report.skipped)
+    assert (report.profiles, report.profiles_known) == (0, 0)
+    assert store.read_memory(Scope(team, "zhangsan", "reviewer")) == ""
 
 
 @pytest.mark.parametrize(
@@ -412,3 +415,111 @@ def test_progress_ends_at_the_whole(store: MemoryStore, team: str, root: Path) -
     assert seen == sorted(seen)
     assert len(seen) >= 3
     assert seen[-1] == (total, total)
+
+
+# --- profiles ----------------------------------------------------------------------------------------------------
+
+
+def profiles_of(store: MemoryStore, team: str, user: str, agent: str) -> tuple[str, str]:
+    scope = Scope(team, user, agent)
+    return store.read_memory(scope), str(store.profile(scope, "user") or "")
+
+
+def test_profiles_become_versions(store: MemoryStore, team: str, root: Path) -> None:
+    report = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (report.profiles, report.profiles_known, report.skipped) == (2, 0, ())
+    assert profiles_of(store, team, "me", "reviewer") == ("# memory", "# user")
+    assert store.read_memory(Scope(team, "me", "default")) == ""
+    record = store.profile(Scope(team, "me", "reviewer"), "agent")
+    assert record is not None
+    assert (record.actor, record.version, record.sources) == ("import", 1, ())
+
+    again = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (again.profiles, again.profiles_known) == (0, 2)
+    put(root / "auth" / "USER.md", "# user\n喝龙井\n".encode())
+    changed = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (changed.profiles, changed.profiles_known) == (1, 1)
+    versions = store.profile_history(Scope(team, "me"), "user")
+    assert [(v.content, v.state) for v in versions] == [("# user", "superseded"), ("# user\n喝龙井", "live")]
+
+
+def test_imported_profiles_are_trusted_as_imports(store: MemoryStore, team: str, root: Path) -> None:
+    import_agenthub(store, root, team_id=team, user_id="me")
+    with store._storage.read() as reader:
+        row = reader.profile(Owner(team, "me"), "reviewer")
+    assert row is not None
+    assert (row.source_kind, row.trust, row.visibility) == ("import", 40, "private")
+
+
+def test_a_profile_that_a_person_wrote_later_stays(store: MemoryStore, team: str, root: Path) -> None:
+    scope = Scope(team, "me", "reviewer")
+    import_agenthub(store, root, team_id=team, user_id="me")
+    store.write_memory(scope, "by hand")
+    same = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (same.profiles, same.profiles_known, same.skipped) == (0, 2, ())
+    put(root / "data" / "reviewer" / "memory" / "MEMORY.md", b"# newer\n")
+    report = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (report.profiles, report.profiles_known) == (0, 1)
+    assert skipped(report) == [("MEMORY.md", 0)]
+    assert store.read_memory(scope) == "by hand"
+
+
+def test_without_a_user_a_profile_goes_to_the_only_one(
+    store: MemoryStore, team: str, root: Path, tmp_path: Path
+) -> None:
+    put(root / "data" / "default" / "memory" / "MEMORY.md", b"of direct alone\n")
+    report = import_agenthub(store, root, team_id=team)
+    assert report.profiles == 1
+    assert store.read_memory(Scope(team, "direct", "default")) == "of direct alone"
+    assert sorted(skipped(report)) == [("MEMORY.md", 0), ("USER.md", 0)]
+    for user in ("zhangsan", "group_1", "direct"):
+        assert store.profile(Scope(team, user), "user") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b" \n", "must not be empty"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"x" * (1024 * 1024 + 1), "larger than"),
+    ],
+    ids=["blank", "no text", "huge"],
+)
+def test_what_is_no_profile_is_reported(
+    store: MemoryStore, team: str, root: Path, data: bytes, reason: str
+) -> None:
+    put(root / "auth" / "USER.md", data)
+    report = import_agenthub(store, root, team_id=team, user_id="me")
+    assert report.stored == 7
+    assert [s.reason for s in report.skipped if reason in s.reason]
+    assert store.profile(Scope(team, "me"), "user") is None
+
+
+def test_a_long_profile_is_cut_and_reported(store: MemoryStore, team: str, root: Path) -> None:
+    put(root / "auth" / "USER.md", b"\xef\xbb\xbf" + "一行内容\r\n".encode() * 2_000)
+    report = import_agenthub(store, root, team_id=team, user_id="me")
+    text = profiles_of(store, team, "me", "reviewer")[1]
+    assert text == "\n".join(["一行内容"] * 800)
+    assert "last 6000 characters were left out" in report.skipped[0].reason
+    again = import_agenthub(store, root, team_id=team, user_id="me")
+    assert (again.profiles, again.profiles_known) == (0, 2)
+
+
+def test_one_agents_folder_brings_its_own_profile(store: MemoryStore, team: str, root: Path) -> None:
+    report = import_agenthub(store, root / "data" / "reviewer", team_id=team, user_id="me")
+    assert report.profiles == 1
+    assert profiles_of(store, team, "me", "reviewer") == ("# memory", "")
+    assert store.read_memory(Scope(team, "me", "default")) == ""
+
+
+def test_the_older_layout_and_agents_without_sessions(store: MemoryStore, team: str, tmp_path: Path) -> None:
+    put(tmp_path / "workspace" / "sessions" / "cli_direct.jsonl", said("hello"))
+    put(tmp_path / "workspace" / "memory" / "MEMORY.md", b"older\n")
+    put(tmp_path / "workspace" / "USER.md", b"the user\n")
+    put(tmp_path / "data" / "quiet" / "memory" / "MEMORY.md", b"quiet\n")
+    put(tmp_path / "data" / "quiet" / "MEMORY.md", b"in another place\n")
+    report = import_agenthub(store, tmp_path, team_id=team, user_id="me")
+    assert report.profiles == 3
+    assert profiles_of(store, team, "me", "default") == ("older", "the user")
+    assert store.read_memory(Scope(team, "me", "quiet")) == "quiet"
+    assert "read from" in report.skipped[0].reason

@@ -14,6 +14,8 @@ from memstore.ranking import reciprocal_rank_fusion
 from memstore.testing import HashEmbedder, ManualClock
 
 NAMES = [
+    "AgentSettings",
+    "AlreadyRunning",
     "BackupRecord",
     "BackupReport",
     "CandidateReport",
@@ -33,6 +35,7 @@ NAMES = [
     "EmbeddingError",
     "EmbeddingRejected",
     "Explanation",
+    "ExtractReport",
     "FallbackDay",
     "FallbackError",
     "Finding",
@@ -46,7 +49,15 @@ NAMES = [
     "InvalidSessionKey",
     "InvalidText",
     "InvalidTime",
+    "JobRecord",
     "KeptDay",
+    "LLM",
+    "LLMError",
+    "LLMOverBudget",
+    "LLMRejected",
+    "LLMReply",
+    "LLMRequest",
+    "LLMUnavailable",
     "LegReport",
     "LegSummary",
     "Memory",
@@ -55,7 +66,9 @@ NAMES = [
     "Message",
     "NotFound",
     "NotPermitted",
+    "OpenAIChat",
     "Page",
+    "ProfileRecord",
     "PruneReport",
     "Reason",
     "Recall",
@@ -65,6 +78,7 @@ NAMES = [
     "RecoverReport",
     "Replay",
     "RestoreReport",
+    "SceneRecord",
     "Scope",
     "ScopedStore",
     "SessionRecord",
@@ -74,7 +88,11 @@ NAMES = [
     "StoreError",
     "StoredMessage",
     "SystemClock",
+    "Usage",
+    "UsageRecord",
+    "VerdictRecord",
     "WhyNot",
+    "WorkReport",
 ]
 
 

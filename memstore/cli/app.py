@@ -4,6 +4,7 @@ import click
 
 from memstore import __version__
 from memstore.cli import (
+    commands_agents,
     commands_backup,
     commands_bench,
     commands_dict,
@@ -11,7 +12,10 @@ from memstore.cli import (
     commands_import,
     commands_read,
     commands_recall,
+    commands_scenes,
     commands_upkeep,
+    commands_verdicts,
+    commands_work,
     commands_write,
 )
 from memstore.cli.failures import Commands, log_to_stderr
@@ -42,10 +46,14 @@ for _module in (
     commands_recall,
     commands_read,
     commands_upkeep,
+    commands_work,
     commands_backup,
     commands_import,
     commands_generations,
     commands_dict,
+    commands_agents,
+    commands_verdicts,
+    commands_scenes,
     commands_bench,
 ):
     for _command in _module.COMMANDS:

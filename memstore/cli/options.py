@@ -39,6 +39,7 @@ class Target:
     timezone: str | None
     as_text: bool
     network_file_system: bool = False
+    llm: str | None = None
 
     @property
     def path(self) -> Path:
@@ -82,7 +83,10 @@ class Target:
         from memstore.store import MemoryStore
 
         return MemoryStore(
-            self.path, self.embedder, settings=replace(self.settings(), fold_variants=fold_variants)
+            self.path,
+            self.embedder,
+            settings=replace(self.settings(), fold_variants=fold_variants),
+            llm=self.llm,
         )
 
     def check_there(self) -> None:
@@ -115,6 +119,7 @@ def _target(values: dict[str, Any]) -> Target:
         timezone=values["timezone"],
         as_text=values["output_format"] == "text",
         network_file_system=values["network_file_system"] or network_file_system_allowed(),
+        llm=None if values.get("llm") in (None, "", "none") else values["llm"],
     )
 
 
@@ -173,7 +178,7 @@ def with_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def call(**values: Any) -> None:
-        common = {name: values.pop(name) for name in _NAMES}
+        common = {name: values.pop(name) for name in (*_NAMES, "llm") if name in values}
         command(_target(common), **values)
 
     decorated: Callable[..., None] = call
@@ -237,6 +242,11 @@ def time_options(*names: str, what: str = "") -> Callable[[Function], Function]:
 
     return decorate
 
+
+llm_option = _named(
+    "llm", "MODEL", "none (rules for Chinese and English), openai:MODEL@BASE_URL, or openai:MODEL."
+)
+"""For commands that may have conversations judged; the key of a model is the environment's."""
 
 language_option = click.option(
     "--language",

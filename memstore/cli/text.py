@@ -15,16 +15,22 @@ from memstore.types import (
     Change,
     DictionaryWord,
     DoctorReport,
+    ExtractReport,
     FallbackDay,
     GenerationRecord,
+    JobRecord,
     Memory,
+    ProfileRecord,
     PruneReport,
     Recall,
     RecallTrace,
     Replay,
+    SceneRecord,
     SessionRecord,
     SpaceReport,
     StoredMessage,
+    UsageRecord,
+    VerdictRecord,
     WhyNot,
 )
 from memstore.wording import Language, degraded_text, hit_lines, recall_lines, replay_lines, why_not_text
@@ -300,6 +306,75 @@ def words(document: Mapping[str, Any]) -> None:
     )
 
 
+def usage(document: Mapping[str, Any]) -> None:
+    """What models cost, by day."""
+    found: list[UsageRecord] = document["usage"]
+    if not found:
+        click.echo("no model was asked")
+        return
+    shown = ("team_id", "day", "model", "task", "calls", "failures", "input_tokens", "output_tokens")
+    heads = ("team", "day", "model", "task", "calls", "failed", "tokens asked", "answered")
+    _table(heads, [[getattr(row, name) for name in shown] for row in found])
+
+
+def scenes(document: Mapping[str, Any]) -> None:
+    """Scenes, or the versions of one, each with its text and where it comes from."""
+    found: list[SceneRecord] = document["scenes"]
+    for scene in found:
+        aside = "" if scene.state == "live" else f"  ({scene.state})"
+        click.echo(
+            f"{safe(scene.name)}  version {scene.version}{aside}  {_shown(scene.updated_at)}  {scene.id}"
+        )
+        _lines(scene.content)
+        click.echo(safe(f"   by {scene.actor} from {', '.join(scene.sources)}; agent {scene.agent_id}"))
+    if not found:
+        click.echo("no scenes")
+
+
+def profiles(document: Mapping[str, Any]) -> None:
+    """The versions of a profile, oldest first."""
+    found: list[ProfileRecord] = document["profiles"]
+    for one in found:
+        aside = "" if one.state == "live" else f"  ({one.state})"
+        click.echo(f"version {one.version}{aside}  {_shown(one.updated_at)}  by {safe(one.actor)}")
+        _lines(one.content)
+    if not found:
+        click.echo("no versions")
+
+
+def text(document: Mapping[str, Any]) -> None:
+    """A text as it is."""
+    _lines(document["text"], "")
+
+
+def jobs(document: Mapping[str, Any]) -> None:
+    """Jobs, the newest first."""
+    found: list[JobRecord] = document["jobs"]
+    if not found:
+        click.echo("no jobs")
+        return
+    heads = (
+        "job",
+        "kind",
+        "state",
+        "user",
+        "about",
+        "attempts",
+        "next try",
+        "model calls",
+        "tokens",
+        "last error",
+    )
+    _table(heads, [(*_job_columns(job), job.last_error) for job in found])
+
+
+def _job_columns(job: JobRecord) -> tuple[object, ...]:
+    tokens = job.input_tokens + job.output_tokens
+    user = "/".join(part for part in (job.team_id, job.user_id) if part)
+    next_try = (job.not_before or "now") if job.state == "queued" else None
+    return (job.job_no, job.kind, job.state, user, job.subject, job.attempts, next_try, job.calls, tokens)
+
+
 def rows(document: Mapping[str, Any]) -> None:
     """The rows of a statement; each block of equal columns is a table."""
     block: list[dict[str, object]] = []
@@ -357,6 +432,48 @@ def _calibration(found: Mapping[str, Any]) -> None:
     )
 
 
+def verdicts(document: Mapping[str, Any]) -> None:
+    """What was decided about proposed memories, each with what it was decided from."""
+    found: list[VerdictRecord] = document["verdicts"]
+    for record in found:
+        _verdict(record)
+    if not found:
+        click.echo("no verdicts")
+    if document["next_cursor"]:
+        click.echo(f"there are more: --cursor {document['next_cursor']}")
+
+
+def _verdict(record: VerdictRecord) -> None:
+    by = record.decided_by if record.prompt is None else f"{record.decided_by} ({record.prompt})"
+    click.echo(f"{record.id}  {record.action}  {_shown(record.decided_at)}  by {safe(by)}")
+    _lines(f"{record.kind} {record.priority}: {record.content}")
+    _lines(f"from {', '.join(record.source_ids)} in {record.session}", "     ")
+    replaced = dict(record.candidates)
+    what = "covered by" if record.action == "skip" else "in place of"
+    for target in record.target_ids:
+        _lines(f"{what} {target}  {_preview(replaced.get(target, 'of the same extraction'))}", "     ")
+    if record.memory_id is not None:
+        _lines(f"made {record.memory_id}", "     ")
+    if record.reason:
+        _lines(f"because: {record.reason}", "     ")
+    if record.undone_at is not None:
+        _lines(f"undone {_shown(record.undone_at)} by {record.undone_by}", "     ")
+
+
+def extracted(document: ExtractReport) -> None:
+    """What a session's pending messages became."""
+    by = f", by {safe(document.decided_by)}" if document.decided_by else ""
+    click.echo(f"{document.messages} messages of {safe(document.session)}{by}")
+    if document.scene:
+        _lines(f"situation: {document.scene}")
+    for record in document.verdicts:
+        _verdict(record)
+    for reason in document.refused:
+        _lines(f"refused: {reason}")
+    if document.messages and not document.verdicts:
+        click.echo("nothing to keep")
+
+
 SPOKEN_VIEWS: Mapping[str, Callable[[Any, Language], None]] = {
     "recall": recall,
     "why_not": why_not,
@@ -379,6 +496,13 @@ VIEWS: Mapping[str, Callable[[Any], None]] = {
     "fallback_days": fallback_days,
     "pruned": pruned,
     "words": words,
+    "usage": usage,
+    "scenes": scenes,
+    "profiles": profiles,
+    "text": text,
+    "jobs": jobs,
     "rows": rows,
     "bench": bench,
+    "verdicts": verdicts,
+    "extracted": extracted,
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memstore.errors import InvalidInput, NotFound
+from memstore.importers.hub_profiles import HubStore, Profile, import_profiles
 from memstore.importers.intake import Intake, Placed, Store
 from memstore.importers.lines import strict_object
 from memstore.importers.turns import Turn
@@ -17,12 +18,11 @@ from memstore.types import ImportReport, Progress, Scope, SkippedLine
 
 SUMMARY_MARK = "[历史摘要]"
 OLD_AGENT = "default"
-PROFILES = ("MEMORY.md", "USER.md")
 MAX_META_BYTES = 1024 * 1024
 
 
 def import_agenthub(
-    store: Store,
+    store: HubStore,
     folder: str | Path,
     *,
     team_id: str = "default",
@@ -30,7 +30,7 @@ def import_agenthub(
     progress: Progress | None = None,
     skipped: Callable[[SkippedLine], None] | None = None,
 ) -> ImportReport:
-    """Import the sessions of an AgentHub folder with their titles, pins and creation times.
+    """Import the sessions of an AgentHub folder with their titles, pins and creation times, and its profiles.
 
     The folder may be the one that holds ``data/``, ``data/`` itself, one agent's folder, or a workspace of the
     older layout. Running it again stores only what is new, and takes over titles and pins as they are there then.
@@ -39,7 +39,9 @@ def import_agenthub(
     chat id becomes a user of its own, who sees nothing of the others; with ``user_id`` all sessions are that
     user's.
 
-    Profiles (``MEMORY.md``, ``USER.md``) are reported as skipped.
+    ``MEMORY.md`` becomes the profile of its agent, ``USER.md`` that of the user. Without ``user_id`` they are taken
+    over only where one user alone has sessions of it: nobody's profile is shown to another. A profile that a person or
+    a pipeline wrote stays.
 
     :param skipped: handed every line that could not be used; the report counts them all and names the first 1,000.
     :raises InvalidInput: when there is no such folder, or nothing in it looks like AgentHub's.
@@ -57,13 +59,12 @@ def import_agenthub(
     if not homes:
         raise InvalidInput(f"{folder} holds no AgentHub sessions (data/<agent>/sessions/*.jsonl)")
     intake = Intake(store, [path for _, path in sessions], progress, skipped)
-    for home, path in sessions:
-        _import_session(store, intake, home, path, team_id, user_id)
+    asked = [_import_session(store, intake, home, path, team_id, user_id) for home, path in sessions]
     for home in homes:
         _report_orphans(intake, home)
-    for profile in _profiles(root, homes):
-        intake.skip(profile, "profiles are not imported yet")
-    return intake.report()
+    scopes = {scope for scope in asked if scope is not None}
+    counted = import_profiles(store, intake, _profiles(root, homes), scopes, team_id, user_id)
+    return replace(intake.report(), profiles=counted.stored, profiles_known=counted.known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class _Meta:
 
 def _import_session(
     store: Store, intake: Intake, home: _Home, path: Path, team_id: str, user_id: str | None
-) -> None:
+) -> Scope | None:
+    """Whose session it is; None where nothing of it is held."""
     meta_path = _meta_path(path)
     meta = _read_meta(store, meta_path)
     try:
@@ -136,7 +138,7 @@ def _import_session(
     for fault in meta.faults:
         intake.skip(meta_path, fault)
     if not held:
-        return
+        return None
     told = partial(
         store.set_session,
         scope,
@@ -149,6 +151,7 @@ def _import_session(
         intake.change(told)
     except NotFound:
         intake.skip(meta_path, "the session was deleted in this store; its title and pin were left alone")
+    return scope
 
 
 def _marked(turn: Turn) -> Turn:
@@ -224,7 +227,24 @@ def _report_orphans(intake: Intake, home: _Home) -> None:
             intake.skip(meta, "no session file beside it: the chat was cleared and holds no messages")
 
 
-def _profiles(root: Path, homes: list[_Home]) -> list[Path]:
-    folders = {root, root / "auth", root / "memory", root / "workspace"}
-    folders |= {home.sessions.parent for home in homes} | {home.sessions.parent / "memory" for home in homes}
-    return sorted(folder / name for folder in folders for name in PROFILES if (folder / name).is_file())
+def _profiles(root: Path, homes: list[_Home]) -> list[Profile]:
+    """Profile files, the likelier place of one first."""
+    folders = {home.sessions.parent: home.agent for home in homes}
+    for folder in (*_children(root / "data"), *_children(root / "workspace")):
+        if (folder / "memory").is_dir():  # an agent that remembers, and whose sessions were cleared
+            folders.setdefault(folder, _agent_of(folder, root))
+    found = [
+        Profile(place / "MEMORY.md", agent)
+        for folder, agent in sorted(folders.items())
+        for place in (folder / "memory", folder)
+    ]
+    places = [root / "auth", root, root / "memory", root / "workspace"]
+    for folder in sorted(folders):
+        places += [folder / "memory", folder]
+    found += [Profile(place / "USER.md", None) for place in places]
+    found += [Profile(place / "MEMORY.md", OLD_AGENT) for place in (root / "memory", root)]
+    unique: dict[Path, Profile] = {}
+    for profile in found:
+        if profile.path.is_file():
+            unique.setdefault(profile.path, profile)
+    return list(unique.values())

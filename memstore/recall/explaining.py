@@ -138,6 +138,8 @@ class Explainer:
             if ref in returned
             else "duplicate"
             if twin is not None
+            else "source cap"
+            if ref in order.capped
             else "limit",
             explanation=self._of(ref, decision.rule, order.factors.get(ref, {})),
             excerpt=" ".join(text.split())[:EXCERPT_CHARS] if decision.allowed else "",

@@ -1,6 +1,8 @@
 """Late factors: what may change the order after fusion, off by default (SPEC R8)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +22,7 @@ class Facts:
 def wanted(settings: Settings) -> bool:
     """Whether any factor is on."""
     return bool(settings.recency_half_life_s or settings.priority_weight) or (
-        settings.collapse_similarity is not None
+        settings.collapse_similarity is not None or settings.source_share is not None
     )
 
 
@@ -50,6 +52,38 @@ def duplicates(
         else:
             kept.append((item, own))
     return found
+
+
+def beyond_share(
+    ordered: Sequence[Item], sources: Mapping[Item, Hashable], limit: int, share: float
+) -> set[Item]:
+    """Of rows in their order, those that are more than their source's share of the limit; one always is within it.
+    Where all are of one source, none is: there is nobody whose place they take."""
+    if len({sources[item] for item in ordered}) < 2:  # noqa: PLR2004 - it takes two
+        return set()
+    most = max(1, math.floor(share * limit))
+    taken: Counter[Hashable] = Counter()
+    beyond: set[Item] = set()
+    for item in ordered:
+        taken[sources[item]] += 1
+        if taken[sources[item]] > most:
+            beyond.add(item)
+    return beyond
+
+
+def first_of_each(
+    ordered: Sequence[Item], sources: Mapping[Item, Hashable], each: int, most: int
+) -> list[Item]:
+    """The first rows, so many of a source at most."""
+    taken: Counter[Hashable] = Counter()
+    kept = []
+    for item in ordered:
+        taken[sources[item]] += 1
+        if taken[sources[item]] <= each:
+            kept.append(item)
+        if len(kept) == most:
+            break
+    return kept
 
 
 def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:

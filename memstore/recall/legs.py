@@ -66,7 +66,7 @@ class Search:
         self.where = where
         self.limit = limit
         self.floors = floors
-        self.depth = min(limit * settings.candidate_factor, MAX_LIMIT)
+        self.usual_depth = self.depth = min(limit * settings.candidate_factor, MAX_LIMIT)
         self.tokens = tokenizer.query(question.query)
         self.looked_for = self.tokens
         self.left_out: tuple[str, ...] = ()
@@ -83,6 +83,23 @@ class Search:
         self._turns: dict[Ref, Turn] = {}
         self._beside: dict[Ref, Beside] = {}
         self._met: set[Ref] = set()
+
+    def deeper(self, times: int) -> "Search":
+        """The same question, for more candidates."""
+        search = Search(
+            self.reader, self.tokenizer, self.settings, self.question, self.where, self.limit, self.floors
+        )
+        search.depth = min(self.depth * times, MAX_LIMIT)
+        return search
+
+    @property
+    def widened(self) -> bool:
+        return self.depth > self.usual_depth
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a leg brought all that it was asked for, so that there may be more."""
+        return any(len(ranks) >= self.depth for ranks in self.legs.ranks.values())
 
     def neighbour_weights(self, leg: Leg) -> Weights | None:
         """Memories stand alone; messages stand in a conversation."""

@@ -31,6 +31,8 @@ class Question:
     explain: bool = False
     trace: bool = False
     timeout_s: float = 5.0
+    own_only: bool = False
+    """Only the asker's private rows, none that others shared: for what a pipeline may replace."""
 
     @property
     def operation(self) -> Operation:

@@ -36,17 +36,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("memstore")
 
+DEEPER = 8
+"""Where one source filled what the legs brought, they are asked again for so many times as much."""
+
 Rows = Mapping[Ref, MessageRow | MemoryRow]
 
 
 @dataclass(slots=True)
 class Order:
-    """The candidates after fusion, best first, and what became of them."""
+    """The candidates after fusion, best first, and what became of them.
+
+    ``crowded``: one source may have kept the rows of others from being candidates.
+    """
 
     refs: list[Ref]
     scores: dict[Ref, float]
     factors: dict[Ref, dict[str, float]] = field(default_factory=dict)
     twins: dict[Ref, Ref] = field(default_factory=dict)
+    capped: set[Ref] = field(default_factory=set)
+    crowded: bool = False
     returned: list[Ref] = field(default_factory=list)
 
 
@@ -132,6 +140,12 @@ class Recaller:
         )
         self._ask(search, deadline, legs, embed)
         order = self._ordered(search, settings, limit, now)
+        while order.crowded and search.depth < MAX_LIMIT:
+            deeper = search.deeper(DEEPER)
+            self._ask(deeper, deadline, legs, _asked_before(search) or embed)
+            if len(deeper.legs.degraded) > len(search.legs.degraded):
+                break  # no time for it: what was found stands
+            search, order = deeper, self._ordered(deeper, settings, limit, now)
         rows = _rows(reader, question.layer, order.refs if question.explain else order.returned)
         whole = Explainer(search, settings, asker, rows).whole(order) if question.explain else None
         hits = self._hits(asker, question, order, rows, whole)
@@ -149,7 +163,7 @@ class Recaller:
         return lambda: self._clock.monotonic() > end
 
     def _filter(self, asker: Principal, question: Question, now: int) -> RowFilter:
-        return row_filter(
+        where = row_filter(
             asker,
             question.operation,
             question.layer,
@@ -165,6 +179,7 @@ class Recaller:
             include_history=question.include_history,
             live_only=question.live_only,
         )
+        return replace(where, shared=False) if question.own_only else where
 
     # --- legs ----------------------------------------------------------------------------------------------
 
@@ -237,15 +252,26 @@ class Recaller:
             tie_break=lambda ref: legs.ties.get(ref, ()),
         )
         order = Order([ref for ref, _ in fused], dict(fused))
+        rows: Rows = {}
         if late.wanted(settings) and order.refs:
-            self._apply_late(order, search, settings, now)
+            rows = _rows(search.reader, search.question.layer, order.refs)
+            self._apply_late(order, rows, search, settings, now)
         certain = {ref: place for ref, place in legs.literal.items() if ref not in order.twins}
         distinct = [ref for ref in order.refs if ref not in order.twins]
+        if settings.source_share is not None:
+            sources = {ref: _source(rows[ref]) for ref in distinct}
+            certain_first = sorted(distinct, key=lambda ref: ref not in certain)
+            order.capped = late.beyond_share(certain_first, sources, limit, settings.source_share)
+            distinct = [ref for ref in distinct if ref not in order.capped]
+            certain = {ref: place for ref, place in certain.items() if ref not in order.capped}
+            order.crowded = search.exhausted and (len(distinct) < limit or len(set(sources.values())) == 1)
         order.returned = keep_within(distinct, certain, limit)
         return order
 
-    def _apply_late(self, order: Order, search: Search, settings: Settings, now: int) -> None:
-        rows = _rows(search.reader, search.question.layer, order.refs)
+    def _apply_late(self, order: Order, rows: Rows, search: Search, settings: Settings, now: int) -> None:
+        if search.widened:
+            sources = {ref: _source(row) for ref, row in rows.items()}
+            order.refs = late.first_of_each(order.refs, sources, search.usual_depth, 4 * search.usual_depth)
         for ref in order.refs:
             order.factors[ref] = found = late.factors(_facts(rows[ref], now), settings)
             for factor in found.values():
@@ -253,7 +279,7 @@ class Recaller:
         # Stable: ties stay as fusion left them. Twelve digits that count, not decimals: old rows score very little.
         order.refs.sort(key=lambda ref: -float(f"{order.scores[ref]:.12g}"))
         if settings.collapse_similarity is not None:
-            words = {ref: search.tokenizer.index(_text(row)).words.split() for ref, row in rows.items()}
+            words = {ref: search.tokenizer.index(_text(rows[ref])).words.split() for ref in order.refs}
             twins = late.duplicates(order.refs, words, settings.collapse_similarity)
             certain = search.legs.literal  # is not hidden behind a row that is not
             order.twins = {ref: of for ref, of in twins.items() if ref not in certain or of in certain}
@@ -274,6 +300,20 @@ class Recaller:
                 hit = _hit(rows[ref], question.layer, order.scores[ref], len(hits) + 1)
                 hits.append(replace(hit, explanation=explained.get(ref)))
         return hits
+
+
+def _asked_before(search: Search) -> "Callable[[Generation], Vectors] | None":
+    """The query's vectors as they were asked with; None where no vector was."""
+    vectors = search.legs.query_vector
+    return None if vectors is None else lambda _generation: vectors
+
+
+def _source(row: MessageRow | MemoryRow) -> tuple[str, str]:
+    """Whose row it is where one source must not take all places: of memories a session's, or whoever made it; of
+    messages the speaker's."""
+    if isinstance(row, MemoryRow):
+        return row.user_id, f"session {row.session}" if row.session is not None else f"actor {row.actor}"
+    return row.user_id, f"name {row.name}" if row.name is not None else f"role {row.role}"
 
 
 def _allowed(asker: Principal, question: Question, row: MessageRow | MemoryRow) -> bool:

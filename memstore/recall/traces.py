@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 RANKING = (
     "candidate_factor", "rrf_k", "leg_weights", "stop_words", "sentences", "full_coverage", "neighbour_weights",
-    "neighbour_gap_s", "pool_factor", "recency_half_life_s", "priority_weight", "collapse_similarity", "floors",
+    "neighbour_gap_s", "pool_factor", "recency_half_life_s", "priority_weight", "collapse_similarity",
+    "source_share", "floors",
 )  # fmt: skip
 """The settings that an answer depends on."""
 SCORE_DIGITS = 9
@@ -196,6 +197,7 @@ def _ranking(settings: Settings, row: TraceRow) -> Settings:
     """The settings of then."""
     kept: dict[str, Any] = json.loads(row.settings)
     kept["neighbour_weights"] = {leg: tuple(pair) for leg, pair in kept["neighbour_weights"].items()}
+    kept.setdefault("source_share", None)  # stored before there was one
     known = {field.name for field in fields(Settings)}
     return replace(settings, **{name: value for name, value in kept.items() if name in known})
 

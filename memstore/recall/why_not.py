@@ -194,6 +194,11 @@ def _place(answer: Answer, ref: Ref) -> Iterator[Reason]:
     order = answer.order
     if ref not in order.scores:
         return
+    # Not in the order: one of so many of its source that it was not looked at.
+    if ref in order.capped or ref not in order.refs:
+        share = answer.search.settings.source_share or 0.0
+        yield Reason("source cap", {"share": share, "limit": answer.search.limit})
+        return
     reports = answer.recall.explanation
     assert reports is not None  # noqa: S101 - asked for
     report = reports.candidates[order.refs.index(ref)]

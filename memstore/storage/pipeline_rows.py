@@ -13,6 +13,9 @@ RunStage = Literal["extract", "verdict", "scenes", "agent_profile", "user_profil
 JobState = Literal["queued", "running", "done", "dead"]
 RowKind = Literal["message", "memory", "scene", "profile"]
 
+UNDER_WAY: tuple[JobState, ...] = ("queued", "running", "dead")
+"""States in which a sweep leaves a job to itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -49,6 +52,23 @@ class Backlog:
     task_id: str | None
     messages: int
     rounds: int
+    last_recorded_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTiming:
+    """A session that was extracted from, and what its scenes wait by. Times in microseconds.
+
+    :param extractions: of it so far, the last one at ``extracted_at``. :param covered: so many of them a scene run has
+        covered, the last such run at ``ran_at``. :param last_recorded_at: of its newest message.
+    """
+
+    session: str
+    extractions: int
+    extracted_at: int | None
+    covered: int
+    runs: int
+    ran_at: int | None
     last_recorded_at: int | None
 
 
@@ -268,6 +288,24 @@ class PipelineReader(Protocol):
         """None where there is no such session (or it is hidden)."""
         ...
 
+    def session_timings(self, of: Owner, agent_id: str) -> list[SessionTiming]:
+        """Of the agent's visible sessions that were extracted from, by session."""
+        ...
+
+    def working_agents(self) -> list[tuple[Owner, str]]:
+        """Agents that have a visible session, or made or own one of their user's newest memories; by team, user and
+        agent."""
+        ...
+
+    def scenes_losing_sources(self) -> list[tuple[Owner, str]]:
+        """Agents with a live scene that was written from a memory which is not current any more."""
+        ...
+
+    def profiles_losing_sources(self) -> list[tuple[Owner, str | None]]:
+        """Agents, and None for a user's profile, whose live profile was written from a memory that was deleted or is
+        under quarantine."""
+        ...
+
     def messages_after(self, of: Owner, session: str, pos: int, limit: int) -> list[MessageRow]:
         """The first messages of the current branch behind a position that a pipeline may read, in the order of the
         session: not deleted, hidden or under quarantine."""
@@ -350,6 +388,10 @@ class PipelineReader(Protocol):
         """What was made from any of these directly, deleted versions included."""
         ...
 
+    def agents(self, of: Owner) -> list[str]:
+        """Agents that sessions, scenes or profiles of the user's belong to."""
+        ...
+
     # --- queue, settings, cost -------------------------------------------------------------------------------------
 
     def jobs(self, state: JobState | None, kind: str | None, of: Owner | None, limit: int) -> list[Job]:
@@ -358,8 +400,32 @@ class PipelineReader(Protocol):
 
     def job(self, job_no: int) -> Job | None: ...
 
+    def job_named(self, dedupe_key: str) -> Job | None:
+        """The job of a key that runs, else the one that waits, else the last one that ended."""
+        ...
+
+    def claimable(
+        self,
+        kind: str,
+        lease_token: str,
+        now: int,
+        *,
+        dedupe_key: str | None = None,
+        early: bool = False,
+    ) -> int | None:
+        """The number of the job that :meth:`PipelineWriter.claim` would lease; it costs no transaction to ask."""
+        ...
+
+    def holds_lease(self, job: Job) -> bool:
+        """Whether nobody else took the job over."""
+        ...
+
     def next_due(self, kinds: Sequence[str]) -> int | None:
         """When the next queued job of these kinds may run, in microseconds; None without any."""
+        ...
+
+    def began_at(self) -> int | None:
+        """When the first team came into the store; None: it holds nobody's rows."""
         ...
 
     def agent_settings(self, of: Owner, agent_id: str) -> dict[str, Any]: ...
@@ -400,6 +466,10 @@ class PipelineReader(Protocol):
         user's own id for the user messages without a name; times are those of recording, ``until`` excluded."""
         ...
 
+    def quarantined_messages(self, team_id: str, ids: Sequence[str]) -> list[str]:
+        """Those of the messages that are under quarantine."""
+        ...
+
     def memories_matching(
         self,
         of: Owner,
@@ -431,9 +501,7 @@ class PipelineWriter(PipelineReader, Protocol):
         """Those that are there already stay."""
         ...
 
-    def supersede_memory(
-        self, team_id: str, memory_id: str, by: str, begin: int, now: int, verdict_id: str | None
-    ) -> None:
+    def supersede_memory(self, team_id: str, memory_id: str, by: str, begin: int, now: int) -> None:
         """The live version ends where the one that replaces it begins; it stays for history and ``as_of``."""
         ...
 
@@ -474,9 +542,14 @@ class PipelineWriter(PipelineReader, Protocol):
         not_before: int = 0,
         *,
         latest: bool = False,
+        unless: Sequence[JobState] = (),
     ) -> None:
         """Queue work. Where the same is queued already and was not tried in vain it becomes due at the earlier of the two
-        times (``latest``: at the later one)."""
+        times (``latest``: at the later one).
+
+        :param unless: nothing is done where there is a job of that key in one of these states. A sweep names
+            :data:`UNDER_WAY`: what gave up is a person's, or the news', to queue again.
+        """
         ...
 
     def claim(
@@ -486,13 +559,17 @@ class PipelineWriter(PipelineReader, Protocol):
         now: int,
         lease_until: int,
         *,
-        job_no: int | None = None,
         dedupe_key: str | None = None,
         early: bool = False,
     ) -> Job | None:
-        """Lease the first job that is due, of those whose like is not running elsewhere; counts as an attempt.
+        """Lease the first job of a kind that may run; counts as an attempt.
 
-        :param early: whether its time has come or not.
+        First one that a worker left behind: its lease ran out. Then what was due longest (of equals what was queued
+        first), and what a clock that was set back since put into the future. One whose like runs is left alone, and so
+        is one that was leased under this token before: with a token of its own for each pass, none is tried twice in it.
+
+        :param dedupe_key: only this job. :param early: whether its time has come or not; but what was done under this
+            token before and is queued again runs at its time only.
         """
         ...
 
@@ -500,19 +577,21 @@ class PipelineWriter(PipelineReader, Protocol):
         """Whether the lease still was this job's."""
         ...
 
-    def holds_lease(self, job: Job) -> bool:
-        """Whether nobody else took the job over."""
-        ...
-
     def finish(self, job: Job, now: int | None = None) -> None:
-        """The work is done. With ``now`` the job is kept to be looked at, and dead ones of the same key go."""
+        """The work is done, if the job is still held. With ``now`` it is kept to be looked at, and dead ones of the same
+        key go."""
         ...
 
-    def postpone(self, job: Job, now: int, not_before: int) -> None:
-        """Not due yet: back into the queue, and the attempt does not count."""
+    def postpone(self, job: Job, now: int, not_before: int, why: str | None = None) -> None:
+        """Not due yet: back into the queue, and the attempt does not count. What was queued meanwhile keeps its time.
+
+        :param why: kept as the job's last error.
+        """
         ...
 
-    def fail(self, job: Job, error: str, not_before: int, *, dead: bool, now: int | None = None) -> None: ...
+    def fail(self, job: Job, error: str, not_before: int, *, dead: bool, now: int | None = None) -> None:
+        """Back into the queue, or given up. Nothing happens where the lease was lost."""
+        ...
 
     def note_progress(self, job: Job, done: int, total: int) -> None: ...
 

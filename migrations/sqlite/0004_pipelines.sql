@@ -10,6 +10,8 @@ ALTER TABLE jobs ADD COLUMN finished_at INTEGER;
 ALTER TABLE jobs ADD COLUMN done INTEGER NOT NULL DEFAULT 0;        -- progress: so many of total
 ALTER TABLE jobs ADD COLUMN total INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX jobs_key ON jobs (dedupe_key, state);
+CREATE INDEX jobs_set_ahead ON jobs (kind, queued_at) WHERE state = 'queued';
+CREATE INDEX jobs_done ON jobs (finished_at) WHERE state = 'done';
 CREATE VIEW v_jobs AS
   SELECT job_no, kind, team_id, user_id, agent_id, state, attempts, last_error, payload, done, total,
          cost ->> '$.calls' AS calls, cost ->> '$.input_tokens' AS input_tokens,

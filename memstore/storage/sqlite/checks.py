@@ -26,10 +26,13 @@ from memstore.types import Finding
 
 RECOVER = "memstore recover --out NEW.db"
 INDEX = "memstore index"
+WORK = "memstore work --once"
 VACUUM = "memstore vacuum"
 LINES_SHOWN = 3
 """Of what SQLite says against one table."""
 JOBS_SHOWN = 20
+HOUR_US = 3_600 * 1_000_000
+OVERDUE_US = 24 * HOUR_US
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, UnicodeDecodeError)
 
 
@@ -154,7 +157,7 @@ def counts(connection: apsw.Connection) -> dict[str, int]:
         "memories": "SELECT count(*) FROM memory_versions WHERE state = 'live'",
         "pending_vectors": "SELECT count(*) FROM pending_vectors WHERE refused IS NULL",
         "refused_vectors": "SELECT count(*) FROM pending_vectors WHERE refused IS NOT NULL",
-        "queued_jobs": "SELECT count(*) FROM jobs WHERE state <> 'dead'",
+        "queued_jobs": "SELECT count(*) FROM jobs WHERE state IN ('queued', 'running')",
     }
     found = {name: int(scalar(connection, statement)) for name, statement in statements.items()}
     found["vectors"] = 0
@@ -246,8 +249,14 @@ def _check_migrations(connection: apsw.Connection) -> list[Finding]:
 
 
 def _check_queue(connection: apsw.Connection, now: int | None) -> list[Finding]:
+    """Index jobs are done by ``memstore index``, with a model; all others by a worker."""
     given_up = [
-        Finding("queue", "warning", f"job {job_no} ({kind}) gave up after its last attempt: {error}", INDEX)
+        Finding(
+            "queue",
+            "warning",
+            f"job {job_no} ({kind}) gave up after its last attempt: {error}",
+            INDEX if kind == "index" else f"memstore jobs retry {job_no}",
+        )
         for job_no, kind, error in all_rows(
             connection,
             "SELECT job_no, kind, last_error FROM jobs WHERE state = 'dead' ORDER BY job_no LIMIT ?",
@@ -255,7 +264,12 @@ def _check_queue(connection: apsw.Connection, now: int | None) -> list[Finding]:
         )
     ]
     left = [
-        Finding("queue", "warning", f"job {job_no} ({kind}) was left half-way by a worker that ended", INDEX)
+        Finding(
+            "queue",
+            "warning" if kind == "index" else "info",
+            f"job {job_no} ({kind}) was left half-way by a worker that ended",
+            INDEX if kind == "index" else WORK,
+        )
         for job_no, kind in all_rows(
             connection,
             "SELECT job_no, kind FROM jobs WHERE state = 'running' AND coalesce(lease_until, 0) <= ?"
@@ -263,7 +277,25 @@ def _check_queue(connection: apsw.Connection, now: int | None) -> list[Finding]:
             (now or 0, JOBS_SHOWN),
         )
     ]
-    return [*given_up, *left]
+    return [*given_up, *left, *_check_overdue(connection, now or 0)]
+
+
+def _check_overdue(connection: apsw.Connection, now: int) -> list[Finding]:
+    """Nobody need run a worker: it is worth a word and no more."""
+    waiting, since = all_rows(
+        connection,
+        "SELECT count(*), min(max(not_before, queued_at)) FROM jobs"
+        " WHERE state = 'queued' AND kind <> 'index' AND max(not_before, queued_at) <= ?",
+        (now - OVERDUE_US,),
+    )[0]
+    if not waiting:
+        return []
+    hours = (now - since) // HOUR_US
+    message = (
+        f"no worker runs: jobs are due for more than a day ({waiting}, the first for {hours} hours). What was said is kept "
+        "and can be searched, but no memories are made of it"
+    )
+    return [Finding("worker", "info", message, WORK)]
 
 
 def check_modes(path: Path) -> list[Finding]:

@@ -14,6 +14,30 @@ MAX_ERROR_CHARS = 2_000
 CLOCK_SLACK_US = 1_000_000
 """A stamp further than this in the future was made by a clock that was set back since."""
 
+_BY_KIND = "j.kind = ?"
+_BY_KEY = "+j.kind = ? AND j.dedupe_key = ?"
+"""The sign keeps the planner from going through all that is due of the kind."""
+_OF = "SELECT j.job_no FROM jobs j WHERE j.state = '{state}' AND {{of}} AND j.lease_token IS NOT ?"
+"""Jobs of a kind that whoever holds the token has not had yet: one that went back into the queue keeps the token."""
+_WAITING = (
+    f"{_OF.format(state='queued')} AND NOT EXISTS"
+    " (SELECT 1 FROM jobs r WHERE r.dedupe_key = j.dedupe_key AND r.state = 'running')"
+)
+"""The like of a job that runs waits, also where that lease ran out: the one that was left behind is taken over first,
+which is what fences its old holder."""
+_LEFT_BEHIND = (
+    f"{_OF.format(state='running')} AND (j.lease_until <= ? OR j.leased_at > ?) ORDER BY j.job_no LIMIT 1"
+)
+_DUE = f"{_WAITING} AND j.not_before <= ? ORDER BY j.not_before, j.job_no LIMIT 1"
+_SET_AHEAD = f"{_WAITING} AND j.queued_at > ? ORDER BY j.queued_at, j.job_no LIMIT 1"
+_EARLY = (
+    f"{_WAITING} AND NOT EXISTS (SELECT 1 FROM jobs d WHERE d.dedupe_key = j.dedupe_key AND d.state = 'done'"
+    "  AND d.lease_token = ?) ORDER BY j.not_before, j.job_no LIMIT 1"
+)
+"""Before its time only what was not done under this token: work that queues itself again would never end."""
+
+_HELD = "job_no = ? AND state = 'running' AND lease_token = ?"
+
 _FIELDS = column_names(Job)
 _COLUMNS = ", ".join(_FIELDS)
 
@@ -51,13 +75,43 @@ class JobReads(Statements):
 
     def holds_lease(self, job: Job) -> bool:
         held = self._value(
-            "SELECT 1 FROM jobs WHERE job_no = ? AND state = 'running' AND lease_token = ?",
+            f"SELECT 1 FROM jobs WHERE {_HELD}",
             (job.job_no, job.lease_token),
         )
         return held is not None
 
+    def job_named(self, dedupe_key: str) -> Job | None:
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM jobs WHERE dedupe_key = ? ORDER BY CASE state WHEN 'running' THEN 0"
+            " WHEN 'queued' THEN 1 ELSE 2 END, job_no DESC LIMIT 1",
+            (dedupe_key,),
+        )
+        return _job(rows[0]) if rows else None
 
-class JobWrites(Changes):
+    def claimable(
+        self,
+        kind: str,
+        lease_token: str,
+        now: int,
+        *,
+        dedupe_key: str | None = None,
+        early: bool = False,
+    ) -> int | None:
+        # Each case has an index of its own to walk from its beginning: with one condition for all of them the planner
+        # walks the table.
+        of: tuple[Any, ...] = (kind, lease_token) if dedupe_key is None else (kind, dedupe_key, lease_token)
+        ahead = now + CLOCK_SLACK_US
+        cases = [(_LEFT_BEHIND, (*of, now, ahead)), (_DUE, (*of, now)), (_SET_AHEAD, (*of, ahead))]
+        if early:
+            cases.append((_EARLY, (*of, lease_token)))
+        found: int | None = self._value(
+            f"SELECT coalesce({', '.join(f'({case.format(of=_BY_KIND if dedupe_key is None else _BY_KEY)})' for case, _ in cases)})",
+            [value for _, bindings in cases for value in bindings],
+        )
+        return found
+
+
+class JobWrites(JobReads, Changes):
     """See :class:`memstore.storage.pipeline_rows.PipelineWriter`."""
 
     def enqueue(
@@ -69,14 +123,17 @@ class JobWrites(Changes):
         not_before: int = 0,
         *,
         latest: bool = False,
+        unless: Sequence[JobState] = (),
     ) -> None:
         # One that was tried in vain keeps its back-off: news do not make a broken model work.
         chosen = "max" if latest else "min"
+        known = " WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE dedupe_key = ? AND state IN (SELECT value FROM json_each(?)))"
         self._run(
             "INSERT INTO jobs (kind, team_id, user_id, agent_id, dedupe_key, payload, not_before, queued_at, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            f" SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?{known if unless else ' WHERE true'}"
             " ON CONFLICT (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL DO UPDATE"
-            f" SET not_before = {chosen}(not_before, excluded.not_before), queued_at = excluded.queued_at"
+            f" SET not_before = {chosen}(not_before, excluded.not_before), queued_at = excluded.queued_at,"
+            " lease_token = NULL"
             f" WHERE attempts = 0 AND not_before <> {chosen}(not_before, excluded.not_before)",
             (
                 kind,
@@ -88,6 +145,7 @@ class JobWrites(Changes):
                 not_before,
                 now,
                 now,
+                *((dedupe_key, canonical_json(list(unless))) if unless else ()),
             ),
         )
 
@@ -98,99 +156,93 @@ class JobWrites(Changes):
         now: int,
         lease_until: int,
         *,
-        job_no: int | None = None,
         dedupe_key: str | None = None,
         early: bool = False,
     ) -> Job | None:
-        ahead = now + CLOCK_SLACK_US
+        job_no = self.claimable(kind, lease_token, now, dedupe_key=dedupe_key, early=early)
+        if job_no is None:
+            return None
         rows = self._rows(
             "UPDATE jobs SET state = 'running', attempts = attempts + 1, lease_token = ?, lease_until = ?, leased_at = ?"
-            " WHERE job_no = (SELECT j.job_no FROM jobs j WHERE j.kind = ? AND (? IS NULL OR j.job_no = ?)"
-            "   AND (? IS NULL OR j.dedupe_key = ?)"
-            "   AND ((j.state = 'queued' AND (? OR j.not_before <= ? OR j.queued_at > ?))"
-            "     OR (j.state = 'running' AND (j.lease_until <= ? OR j.leased_at > ?)))"
-            "   AND NOT EXISTS (SELECT 1 FROM jobs r WHERE r.dedupe_key = j.dedupe_key AND r.state = 'running'"
-            "     AND r.job_no <> j.job_no AND r.lease_until > ? AND r.leased_at <= ?)"
-            "   ORDER BY j.job_no LIMIT 1)"
-            f" RETURNING {_COLUMNS}",
-            (
-                lease_token,
-                lease_until,
-                now,
-                kind,
-                job_no,
-                job_no,
-                dedupe_key,
-                dedupe_key,
-                early,
-                now,
-                ahead,
-                now,
-                ahead,
-                now,
-                ahead,
-            ),
+            f" WHERE job_no = ? RETURNING {_COLUMNS}",
+            (lease_token, lease_until, now, job_no),
         )
-        return _job(rows[0]) if rows else None
+        return _job(rows[0])
 
     def renew(self, job: Job, now: int, lease_until: int) -> bool:
         return bool(
             self._run(
-                "UPDATE jobs SET lease_until = ?, leased_at = ?"
-                " WHERE job_no = ? AND state = 'running' AND lease_token = ?",
+                f"UPDATE jobs SET lease_until = ?, leased_at = ? WHERE {_HELD}",
                 (lease_until, now, job.job_no, job.lease_token),
             )
         )
 
     def finish(self, job: Job, now: int | None = None) -> None:
         if now is None:
-            self._run("DELETE FROM jobs WHERE job_no = ? AND lease_token = ?", (job.job_no, job.lease_token))
+            self._run(f"DELETE FROM jobs WHERE {_HELD}", (job.job_no, job.lease_token))
             return
         finished = self._run(
-            "UPDATE jobs SET state = 'done', finished_at = ?, lease_token = NULL, lease_until = NULL, leased_at = NULL,"
-            " last_error = NULL WHERE job_no = ? AND lease_token = ?",
+            "UPDATE jobs SET state = 'done', finished_at = ?, lease_until = NULL, leased_at = NULL, last_error = NULL"
+            f" WHERE {_HELD}",
             (now, job.job_no, job.lease_token),
         )
         if finished:
-            self._run("DELETE FROM jobs WHERE dedupe_key = ? AND state = 'dead'", (job.dedupe_key,))
+            self._forget_dead(job)
 
-    def postpone(self, job: Job, now: int, not_before: int) -> None:
-        self._back_into_queue(job, now, not_before, max(0, job.attempts - 1), job.last_error)
+    def postpone(self, job: Job, now: int, not_before: int, why: str | None = None) -> None:
+        if not self.holds_lease(job):
+            return
+        twin = self._twin_taken_in(job)
+        if twin is None:
+            attempts = max(0, job.attempts - 1)
+            self._back_into_queue(job, now, not_before, attempts, why or job.last_error, job.lease_token)
+            return
+        # It was looked at before the news that queued the twin: they may be due at once, in this very pass too.
+        twin_not_before, attempts = twin
+        attempts = max(attempts, job.attempts - 1)
+        not_before = min(not_before, twin_not_before)
+        self._back_into_queue(job, now, not_before, attempts, why or job.last_error, None)
 
     def fail(self, job: Job, error: str, not_before: int, *, dead: bool, now: int | None = None) -> None:
-        if not dead:
-            self._back_into_queue(job, now or 0, not_before, job.attempts, error[:MAX_ERROR_CHARS])
+        if not self.holds_lease(job):
             return
-        self._run(
-            "UPDATE jobs SET state = 'dead', last_error = ?, finished_at = ?, lease_token = NULL, lease_until = NULL,"
-            " leased_at = NULL WHERE job_no = ? AND lease_token = ?",
-            (error[:MAX_ERROR_CHARS], now, job.job_no, job.lease_token),
-        )
-
-    def _back_into_queue(self, job: Job, now: int, not_before: int, attempts: int, error: str | None) -> None:
-        """Where the like of it was queued meanwhile, that takes over, and with it what was tried in vain."""
-        twin = self._value(
-            "SELECT t.job_no FROM jobs j JOIN jobs t ON t.state = 'queued' AND t.dedupe_key = j.dedupe_key"
-            " WHERE j.job_no = ? AND j.lease_token = ?",
-            (job.job_no, job.lease_token),
-        )
-        if twin is None:
+        if dead:
+            self._forget_dead(job)
             self._run(
-                "UPDATE jobs SET state = 'queued', last_error = ?, not_before = ?, queued_at = ?, attempts = ?,"
-                " lease_token = NULL, lease_until = NULL, leased_at = NULL WHERE job_no = ? AND lease_token = ?",
-                (error, not_before, now, attempts, job.job_no, job.lease_token),
+                "UPDATE jobs SET state = 'dead', last_error = ?, not_before = ?, finished_at = ?, lease_until = NULL,"
+                f" leased_at = NULL WHERE {_HELD}",
+                (error[:MAX_ERROR_CHARS], not_before, now, job.job_no, job.lease_token),
             )
             return
-        self._run(
-            "UPDATE jobs SET attempts = max(attempts, ?), not_before = max(not_before, ?), queued_at = ?,"
-            " last_error = coalesce(?, last_error) WHERE job_no = ?",
-            (attempts, not_before, now, error, twin),
+        # News do not make a broken model work: the twin that they queued waits as long as this one.
+        twin_not_before, attempts = self._twin_taken_in(job) or (0, 0)
+        not_before, attempts = max(not_before, twin_not_before), max(attempts, job.attempts)
+        self._back_into_queue(job, now or 0, not_before, attempts, error[:MAX_ERROR_CHARS], job.lease_token)
+
+    def _twin_taken_in(self, job: Job) -> tuple[int, int] | None:
+        """The like of it that was queued meanwhile goes, and leaves its time and its attempts: of two with one key only
+        one may be queued."""
+        rows = self._rows(
+            "DELETE FROM jobs WHERE dedupe_key = ? AND state = 'queued' RETURNING not_before, attempts",
+            (job.dedupe_key,),
         )
-        self._run("DELETE FROM jobs WHERE job_no = ?", (job.job_no,))
+        return tuple(rows[0]) if rows else None
+
+    def _back_into_queue(
+        self, job: Job, now: int, not_before: int, attempts: int, error: str | None, token: str | None
+    ) -> None:
+        self._run(
+            "UPDATE jobs SET state = 'queued', last_error = ?, not_before = ?, queued_at = ?, attempts = ?,"
+            f" lease_token = ?, lease_until = NULL, leased_at = NULL WHERE {_HELD}",
+            (error, not_before, now, attempts, token, job.job_no, job.lease_token),
+        )
+
+    def _forget_dead(self, job: Job) -> None:
+        self._run("DELETE FROM jobs WHERE dedupe_key = ? AND state = 'dead'", (job.dedupe_key,))
 
     def note_progress(self, job: Job, done: int, total: int) -> None:
         self._run(
-            "UPDATE jobs SET done = ?, total = ? WHERE job_no = ? AND lease_token = ?",
+            f"UPDATE jobs SET done = ?, total = ? WHERE {_HELD}",
             (done, total, job.job_no, job.lease_token),
         )
 
@@ -200,7 +252,7 @@ class JobWrites(Changes):
         added = {"calls": calls, "input_tokens": input_tokens, "output_tokens": output_tokens}
         total = {name: cost.get(name, 0) + value for name, value in added.items()}
         self._run(
-            "UPDATE jobs SET cost = ? WHERE job_no = ? AND lease_token = ?",
+            f"UPDATE jobs SET cost = ? WHERE {_HELD}",
             (canonical_json(total), job.job_no, job.lease_token),
         )
 
@@ -213,8 +265,8 @@ class JobWrites(Changes):
             self._run("DELETE FROM jobs WHERE job_no = ?", (job_no,))
             job_no = twin
         self._run(
-            "UPDATE jobs SET state = 'queued', attempts = 0, not_before = 0, queued_at = ?, finished_at = NULL"
-            " WHERE job_no = ?",
+            "UPDATE jobs SET state = 'queued', attempts = 0, not_before = 0, queued_at = ?, finished_at = NULL,"
+            " lease_token = NULL WHERE job_no = ?",
             (now, job_no),
         )
         return True

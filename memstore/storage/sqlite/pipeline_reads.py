@@ -16,6 +16,7 @@ from memstore.storage.pipeline_rows import (
     RowName,
     RunRow,
     SceneRow,
+    SessionTiming,
     Stage,
     UsageRow,
     VerdictRow,
@@ -44,6 +45,40 @@ _BACKLOG = (
     f"  AND m.pos > coalesce(c.pos, 0) AND {_READABLE}"
     " WHERE s.hidden = 0"
 )
+
+_TIMINGS = (
+    "SELECT s.session, e.runs, e.ran_at, coalesce(c.pos, 0), coalesce(c.runs, 0), c.ran_at,"
+    " (SELECT m.recorded_at FROM messages m WHERE m.team_id = s.team_id AND m.user_id = s.user_id"
+    f"   AND m.session = s.session AND {_READABLE} ORDER BY m.pos DESC LIMIT 1)"
+    " FROM sessions s JOIN pipeline_cursors e ON e.team_id = s.team_id AND e.user_id = s.user_id"
+    "  AND e.stage = 'extract' AND e.subject = s.session"
+    " LEFT JOIN pipeline_cursors c ON c.team_id = s.team_id AND c.user_id = s.user_id"
+    "  AND c.stage = 'session_scenes' AND c.subject = s.session"
+    " WHERE s.hidden = 0 AND s.team_id = ? AND s.user_id = ? AND s.agent_id = ? ORDER BY s.session"
+)
+
+_NEWEST_ARRIVALS = 100
+_WORKING = (
+    "SELECT team_id, user_id, agent_id FROM sessions WHERE hidden = 0"
+    " UNION SELECT m.team_id, m.user_id, coalesce(m.agent_id, m.produced_by_agent) FROM owners o"
+    " JOIN memory_versions m ON m.team_id = o.team_id AND m.user_id = o.user_id AND m.arrival >"
+    "  coalesce((SELECT max(n.arrival) FROM memory_versions n WHERE n.team_id = o.team_id"
+    f"   AND n.user_id = o.user_id), 0) - {_NEWEST_ARRIVALS}"
+    " WHERE m.state = 'live' AND coalesce(m.agent_id, m.produced_by_agent) IS NOT NULL ORDER BY 1, 2, 3"
+)
+
+
+def _losing(kind: str, states: str) -> str:
+    """Whose live versions of a kind have a memory in such a state among their sources."""
+    return (
+        f"SELECT DISTINCT v.team_id, v.user_id, v.agent_id FROM {kind}_versions v"
+        f" JOIN sources s ON s.team_id = v.team_id AND s.derived_kind = '{kind}' AND s.derived_id = v.id"
+        "  AND s.derived_version = v.version AND s.source_kind = 'memory'"
+        " JOIN memories h ON h.team_id = s.team_id AND h.id = s.source_id"
+        " JOIN memory_versions m ON m.team_id = h.team_id AND m.id = h.id AND m.version = h.version"
+        f" WHERE v.state = 'live' AND m.state {states} ORDER BY 1, 2, 3"
+    )
+
 
 _LIVE_OF = "m.team_id = ? AND m.user_id = ? AND m.state = 'live'"
 
@@ -81,6 +116,21 @@ class PipelineReads(JobReads):
             (of.team_id, of.user_id, session),
         )
         return Backlog(*rows[0]) if rows else None
+
+    def session_timings(self, of: Owner, agent_id: str) -> list[SessionTiming]:
+        rows = self._rows(_TIMINGS, (of.team_id, of.user_id, agent_id))
+        return [SessionTiming(*row) for row in rows]
+
+    def working_agents(self) -> list[tuple[Owner, str]]:
+        return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in self._rows(_WORKING)]
+
+    def scenes_losing_sources(self) -> list[tuple[Owner, str]]:
+        rows = self._rows(_losing("scene", "<> 'live'"))
+        return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in rows]
+
+    def profiles_losing_sources(self) -> list[tuple[Owner, str | None]]:
+        rows = self._rows(_losing("profile", "IN ('deleted', 'quarantined')"))
+        return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in rows]
 
     def messages_after(self, of: Owner, session: str, pos: int, limit: int) -> list[MessageRow]:
         rows = self._rows(
@@ -229,7 +279,20 @@ class PipelineReads(JobReads):
         )
         return [RowName(*row) for row in rows]
 
+    def agents(self, of: Owner) -> list[str]:
+        whose = "team_id = ? AND user_id = ?"
+        rows = self._rows(
+            f"SELECT agent_id FROM sessions WHERE {whose} UNION SELECT agent_id FROM scene_versions WHERE {whose}"
+            f" UNION SELECT agent_id FROM profile_versions WHERE {whose} AND agent_id IS NOT NULL ORDER BY 1",
+            (of.team_id, of.user_id) * 3,
+        )
+        return [agent_id for (agent_id,) in rows]
+
     # --- settings, cost ------------------------------------------------------------------------------------------
+
+    def began_at(self) -> int | None:
+        began: int | None = self._value("SELECT min(created_at) FROM teams")
+        return began
 
     def agent_settings(self, of: Owner, agent_id: str) -> dict[str, Any]:
         found = self._value(
@@ -305,6 +368,14 @@ class PipelineReads(JobReads):
                 *(of.team_id, of.user_id, listed, listed, session, session, author, author, author),
                 *(since, since, until, until),
             ),
+        )
+        return [row_id for (row_id,) in rows]
+
+    def quarantined_messages(self, team_id: str, ids: Sequence[str]) -> list[str]:
+        rows = self._rows(
+            "SELECT m.id FROM json_each(?) j CROSS JOIN messages m WHERE m.team_id = ? AND m.id = j.value"
+            " AND m.quarantined_at IS NOT NULL ORDER BY m.id",
+            (canonical_json(list(ids)), team_id),
         )
         return [row_id for (row_id,) in rows]
 

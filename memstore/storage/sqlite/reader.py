@@ -251,8 +251,8 @@ class SqliteReader(PipelineReads):
 
     def source_ids(self, team_id: str, derived_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         rows = self._rows(
-            "SELECT s.derived_id, s.source_id FROM json_each(?) j CROSS JOIN sources s"
-            " ON s.team_id = ? AND s.derived_kind = 'memory' AND s.derived_id = j.value"
+            "SELECT DISTINCT s.derived_id, s.source_id FROM json_each(?) j CROSS JOIN sources s"
+            " ON s.team_id = ? AND s.derived_kind = 'memory' AND s.derived_id = j.value AND s.source_kind = 'message'"
             " ORDER BY s.derived_id, s.source_id",
             (canonical_json(list(derived_ids)), team_id),
         )

@@ -321,14 +321,12 @@ class SqliteWriter(PipelineWrites, SqliteReader):
             "UPDATE memories SET version = ? WHERE team_id = ? AND id = ?", (row.version, row.team_id, row.id)
         )
 
-    def supersede_memory(
-        self, team_id: str, memory_id: str, by: str, begin: int, now: int, verdict_id: str | None
-    ) -> None:
+    def supersede_memory(self, team_id: str, memory_id: str, by: str, begin: int, now: int) -> None:
         self._run(
             "UPDATE memory_versions SET state = 'superseded', superseded_at = ?, superseded_by = ?,"
-            " valid_to = min(coalesce(valid_to, ?), ?), verdict_id = coalesce(verdict_id, ?)"
+            " valid_to = min(coalesce(valid_to, ?), ?)"
             " WHERE team_id = ? AND id = ? AND state = 'live'",
-            (now, by, begin, begin, verdict_id, team_id, memory_id),
+            (now, by, begin, begin, team_id, memory_id),
         )
 
     def revive_memory(self, team_id: str, memory_id: str, tokens: IndexTokens) -> None:

@@ -1,0 +1,127 @@
+"""The operator's commands for work in the background: work, jobs."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from memstore.cli.failures import FAILED
+from memstore.cli.options import Target, limit_option, llm_option, with_target
+from memstore.cli.output import show
+
+if TYPE_CHECKING:
+    from memstore.types import JobRecord, WorkReport
+
+LIST = "list"
+SHOW = "show"
+RETRY = "retry"
+STATES = ("queued", "running", "done", "dead")
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Do what is due, then end.")
+@click.option("--now", is_flag=True, help="Do all that is queued first, whether its time has come or not.")
+@llm_option
+@with_target
+def work(target: Target, *, once: bool, now: bool) -> None:
+    """Work in the background: make memories, scenes and profiles of what was said, index, and back up every night.
+
+    It goes on until it is ended by Ctrl-C or SIGTERM; then it ends the transaction that it is in and exits with 0. Any
+    number of them may work on one store. A line on stderr tells what became of each job. With --once it exits with 1
+    when a job gave up.
+
+    \b
+    Examples:
+      memstore work --db memory.db
+      memstore work --once --db memory.db --llm openai:qwen3@http://localhost:8000/v1
+      memstore work --once --now --db memory.db --format text
+    """
+    report = _once(target, now=now) if once else _on_and_on(target, now=now)
+    show(target, "record", report)
+    if once and report.dead:
+        click.get_current_context().exit(FAILED)
+
+
+def _once(target: Target, *, now: bool) -> "WorkReport":
+    with target.open() as store:
+        return store.work(force=now, on_job=_tell)
+
+
+def _on_and_on(target: Target, *, now: bool) -> "WorkReport":
+    with _ending_signals() as ending, target.open() as store:
+        thread = store.start_worker(force=now, on_job=_tell)
+        ending.wait()
+        thread.stop()
+        return thread.report
+
+
+@contextmanager
+def _ending_signals() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C or SIGTERM. The second one does what it always does: not every model can be waited for."""
+    ending = threading.Event()
+    before: dict[signal.Signals, object] = {}
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ending.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, end)
+    try:
+        yield ending
+    finally:
+        restore()
+
+
+def _tell(job: "JobRecord", outcome: str) -> None:
+    if outcome == "postponed":  # it was looked at, and its time has not come: that is the ordinary case
+        return
+    from memstore.cli.text import safe
+
+    about = f" ({safe(job.subject)})" if job.subject else ""
+    click.echo(f"memstore: job {job.job_no} {job.kind}{about}: {outcome}", err=True)
+
+
+@click.command()
+@click.argument("action", type=click.Choice([LIST, SHOW, RETRY]), default=LIST)
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.option("--state", type=click.Choice(STATES), help="Only those; 'dead' ones gave up.")
+@click.option("--kind", metavar="KIND", help="Only those, such as extract, scenes, index or backup.")
+@limit_option(default=50)
+@with_target
+def jobs(
+    target: Target, *, action: str, number: int | None, state: str | None, kind: str | None, limit: int
+) -> None:
+    """List the jobs of the store, show one, or queue one that gave up once more.
+
+    Jobs that are done can be looked at for a week. The operator sees every user's.
+
+    \b
+    Examples:
+      memstore jobs --db memory.db --format text
+      memstore jobs list --state dead --db memory.db
+      memstore jobs show 12 --db memory.db
+      memstore jobs retry 12 --db memory.db
+    """
+    if action == LIST and number is not None:
+        raise click.UsageError(f"list takes no NUMBER; did you mean 'memstore jobs show {number}'?")
+    if action != LIST and number is None:
+        raise click.UsageError("which job? 'memstore jobs' lists their numbers")
+    if action != LIST and (state is not None or kind is not None):
+        raise click.UsageError(f"{action} takes no --state and no --kind: NUMBER names one job")
+    with target.open() as store:
+        if number is None:
+            show(target, "jobs", {"jobs": store.jobs(state, kind, limit)})  # type: ignore[arg-type]
+        else:
+            show(target, "record", store.job(number) if action == SHOW else store.retry_job(number))
+
+
+COMMANDS = (work, jobs)

@@ -1,0 +1,175 @@
+"""What a judge proposed, checked against what was really said. Nothing of it is believed: neither which messages it
+names, nor that what it calls a rule is the user's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from memstore.pipelines.closeness import contained, contained_closely
+from memstore.pipelines.values import (
+    DEFAULT_PRIORITY,
+    MAX_MEMORY_CHARS,
+    Extraction,
+    Proposal,
+    Said,
+    Window,
+)
+from memstore.types import KINDS, MAX_PRIORITY, Kind
+
+ANSWER_MARGIN = 0.25
+"""An assistant repeats what it was told in its own words: its messages count as the origin of a rule only when they are
+nearer to it by so much."""
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A proposal that may become a memory.
+
+    :param sources: new messages that it rests on, never none. :param own: whether it is said in the words of the user
+        whose store this is, so that it may be a rule or a trait, and may replace what the user said before.
+    """
+
+    proposal: Proposal
+    sources: tuple[Said, ...]
+    own: bool
+
+    @property
+    def least_trusted(self) -> Said:
+        return min(self.sources, key=lambda source: source.trust)
+
+    @property
+    def told_at(self) -> Said:
+        """The last of its messages, in the order of the session."""
+        return self.sources[-1]
+
+
+def check_proposals(extraction: Extraction, window: Window) -> tuple[tuple[Checked, ...], tuple[str, ...]]:
+    """What may become memories, in the order of the reply, and why the rest may not."""
+    kept: list[Checked] = []
+    refused = list(extraction.refused)
+    for number, proposal in enumerate(extraction.proposals, 1):
+        checked = _checked(proposal, window)
+        if isinstance(checked, str):
+            shown = " ".join(str(proposal.content).split())[:_SHOWN_CHARS]
+            refused.append(f"memory {number} ({encodable(shown)!r}) {checked}")
+        else:
+            kept.append(checked)
+    return tuple(kept), tuple(refused)
+
+
+def _checked(proposal: Proposal, window: Window) -> Checked | str:
+    """The proposal as it may be stored, or why it may not."""
+    content = encodable(proposal.content).strip()[:MAX_MEMORY_CHARS].strip()
+    if not content:
+        return "has a blank content"
+    if proposal.kind not in KINDS:
+        return f"is of no kind that there is: {proposal.kind!r:.40}"
+    sources = _sources(proposal, window)
+    if isinstance(sources, str):
+        return sources
+    proposal = replace(proposal, content=content, priority=clamped(proposal.priority))
+    if proposal.kind == "episodic":
+        return _event(proposal, sources, window)
+    return _own_statement(proposal, sources, window)
+
+
+def _sources(proposal: Proposal, window: Window) -> tuple[Said, ...] | str:
+    """The new messages that it names; where it names none that exists, all of the user's."""
+    named = frozenset(proposal.source_ids)
+    found = tuple(message for message in window.new if message.id in named)
+    if found:
+        return found
+    if any(message.id in named for message in window.background):
+        return "rests on earlier messages alone, which were looked at before"
+    return tuple(message for message in window.new if message.by_principal) or window.new
+
+
+def _own_statement(proposal: Proposal, sources: Sequence[Said], window: Window) -> Checked | str:
+    """A trait or a rule: it has to be in the user's own words."""
+    own = tuple(message for message in sources if message.by_principal)
+    if not own:
+        return f"is {proposal.kind}, and none of its messages is the user's own"
+    nearer = nearer_to_others(proposal.content, own, window)
+    if nearer is not None:
+        return f"is {proposal.kind}, but nearer to what {nearer} said than to the user's own words"
+    return Checked(_of_sources(proposal, own), own, own=True)
+
+
+def _event(proposal: Proposal, sources: tuple[Said, ...], window: Window) -> Checked:
+    """An event may be anybody's; it counts for no more than the one who told it."""
+    principal = [message for message in sources if message.by_principal]
+    own = bool(principal) and nearer_to_others(proposal.content, principal, window) is None
+    teller = _untold_teller(proposal.content, sources, window)
+    if teller is not None:
+        named = {message.id for message in (*sources, teller)}
+        sources = tuple(message for message in window.new if message.id in named)
+        own = False
+    if not principal:
+        proposal = replace(proposal, content=_with_speakers(proposal.content, sources))
+    return Checked(_of_sources(proposal, sources), sources, own)
+
+
+def _untold_teller(content: str, sources: Sequence[Said], window: Window) -> Said | None:
+    """A tool among the new messages that told it rather than those that are named."""
+    told = contained(content, (message.text for message in sources))
+    named = {message.id for message in sources}
+    tools = [message for message in window.new if is_tool(message) and message.id not in named]
+    nearness = [(contained_closely(content, message.text), message) for message in tools]
+    best, teller = max(nearness, key=lambda pair: pair[0], default=(0.0, None))
+    return teller if best > told else None
+
+
+def _with_speakers(content: str, sources: Sequence[Said]) -> str:
+    """Somebody else's words name who said them."""
+    speakers = dict.fromkeys(one.name for one in sources if one.role == "user" and one.name)
+    missing = [name for name in speakers if name.casefold() not in content.casefold()]
+    if not missing:
+        return content
+    return f"{', '.join(missing)}: {content}"[:MAX_MEMORY_CHARS]
+
+
+def _of_sources(proposal: Proposal, sources: Sequence[Said]) -> Proposal:
+    return replace(proposal, source_ids=tuple(message.id for message in sources))
+
+
+def nearer_to_others(content: str, own: Sequence[Said], window: Window) -> str | None:
+    """Who else said it rather than the user; None where it is as near to the user's words as to any other's."""
+    mine = contained(content, (message.text for message in own))
+    for message in (*window.background, *window.new):
+        if message.by_principal:
+            continue
+        answers = message.role == "assistant" and not is_tool(message)
+        theirs = contained_closely(content, message.text)
+        if theirs > mine + (ANSWER_MARGIN if answers else 0.0) or (not mine and not answers):
+            return _called(message)
+    return None
+
+
+def is_tool(message: Said) -> bool:
+    """What a program or a page said, whoever passed it on."""
+    return message.role == "tool" or message.source_kind in ("tool", "document")
+
+
+def _called(message: Said) -> str:
+    if is_tool(message):
+        return "a tool"
+    return f"{message.name or 'somebody else'}" if message.role == "user" else f"the {message.role}"
+
+
+def allowed_kind(kind: Kind, item: Checked) -> bool:
+    """Whether a proposal may be stored as another kind than it was proposed as."""
+    return kind in KINDS and (kind in ("episodic", item.proposal.kind) or item.own)
+
+
+def clamped(priority: object) -> int:
+    """From 0 to 100; -1, which is always injected, only a person sets."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        return DEFAULT_PRIORITY
+    return min(max(priority, 0), MAX_PRIORITY)
+
+
+def encodable(text: object) -> str:
+    """Text that can be kept; lone surrogates are replaced, what is no text is nothing."""
+    if not isinstance(text, str):
+        return ""
+    return text.encode("utf-8", "replace").decode("utf-8")
