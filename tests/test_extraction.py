@@ -425,6 +425,35 @@ def test_p4_two_hundred_indirect_injections_make_no_rule_and_no_trait(open_store
     assert all(memory.content.startswith("mallory") for memory in found if memory.source_kind == "user")
 
 
+@pytest.mark.parametrize(
+    ("said", "answer", "content", "kind"),
+    [
+        ("I'm allergic to peanuts, by the way.", "记下了：对花生过敏。", "用户对花生过敏", "persona"),
+        (
+            "From now on answer in Chinese, please.",
+            "好的，以后都用中文回答。",
+            "以后都用中文回答",
+            "instruction",
+        ),
+        (
+            "以后都用中文回答",
+            "Sure, I will answer in Chinese.",
+            "Answer in Chinese from now on",
+            "instruction",
+        ),
+    ],
+)
+def test_what_an_assistant_repeats_in_another_language_is_still_the_users(
+    open_store, ana, said, answer, content, kind
+):
+    model = Repeating()
+    store = open_store(llm=model.llm)
+    ids = say(store, ana, "chat", said, Message("assistant", answer))
+    model.memories = [proposed(content, ids[0], kind=kind)]
+    assert store.extract(ana, "chat").refused == ()
+    assert [memory.kind for memory in store.get_all(ana)] == [kind]
+
+
 # --- what is kept ------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """What a judge proposed, checked against what was really said. Nothing of it is believed: neither which messages it
 names, nor that what it calls a rule is the user's."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memstore.pipelines.closeness import contained, contained_closely
@@ -18,6 +19,16 @@ from memstore.types import KINDS, MAX_PRIORITY, Kind
 ANSWER_MARGIN = 0.25
 """An assistant repeats what it was told in its own words: its messages count as the origin of a rule only when they are
 nearer to it by so much."""
+_OF_THE_KIND: Mapping[Kind, re.Pattern[str]] = {
+    "instruction": re.compile(
+        r"\b(?:always|never|every time|whenever|from now on|from today|in future|don't|do not|stop|no longer|call me"
+        r"|please (?:keep|use|reply|answer|write|call))\b"
+        r"|以后|今后|从现在|从今|每次|每回|一律|始终|一直|永远|不要|别再|别用|不许|不准|请用|请叫|叫我|都用|都要",
+        re.IGNORECASE,
+    ),
+    "persona": re.compile(r"\b(?:I|I'm|I've|my|mine|we|our)\b|(?<![帮给替为让请诉])[我咱]", re.IGNORECASE),
+}
+"""Words with which people make a rule, or speak of themselves."""
 _SHOWN_CHARS = 60
 
 
@@ -89,7 +100,7 @@ def _own_statement(proposal: Proposal, sources: Sequence[Said], window: Window) 
     own = tuple(message for message in sources if message.by_principal)
     if not own:
         return f"is {proposal.kind}, and none of its messages is the user's own"
-    nearer = nearer_to_others(proposal.content, own, window)
+    nearer = nearer_to_others(proposal.kind, proposal.content, own, window)
     if nearer is not None:
         return f"is {proposal.kind}, but nearer to what {nearer} said than to the user's own words"
     return Checked(_of_sources(proposal, own), own, own=True)
@@ -98,7 +109,7 @@ def _own_statement(proposal: Proposal, sources: Sequence[Said], window: Window) 
 def _event(proposal: Proposal, sources: tuple[Said, ...], window: Window) -> Checked:
     """An event may be anybody's; it counts for no more than the one who told it."""
     principal = [message for message in sources if message.by_principal]
-    own = bool(principal) and nearer_to_others(proposal.content, principal, window) is None
+    own = bool(principal) and nearer_to_others(proposal.kind, proposal.content, principal, window) is None
     teller = _untold_teller(proposal.content, sources, window)
     if teller is not None:
         named = {message.id for message in (*sources, teller)}
@@ -132,13 +143,18 @@ def _of_sources(proposal: Proposal, sources: Sequence[Said]) -> Proposal:
     return replace(proposal, source_ids=tuple(message.id for message in sources))
 
 
-def nearer_to_others(content: str, own: Sequence[Said], window: Window) -> str | None:
-    """Who else said it rather than the user; None where it is as near to the user's words as to any other's."""
+def nearer_to_others(kind: Kind, content: str, own: Sequence[Said], window: Window) -> str | None:
+    """Who else said it rather than the user; None where it is as near to the user's words as to any other's. An assistant
+    counts only where the user's words make no rule, or do not speak of the user, at all."""
     mine = contained(content, (message.text for message in own))
+    of_the_kind = _OF_THE_KIND.get(kind)
+    so_said = of_the_kind is not None and any(of_the_kind.search(message.text) for message in own)
     for message in (*window.background, *window.new):
         if message.by_principal:
             continue
         answers = message.role == "assistant" and not is_tool(message)
+        if answers and so_said:
+            continue  # it repeats what it was told, in another language maybe
         theirs = contained_closely(content, message.text)
         if theirs > mine + (ANSWER_MARGIN if answers else 0.0) or (not mine and not answers):
             return _called(message)

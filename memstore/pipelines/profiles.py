@@ -159,10 +159,14 @@ class ProfileRunner:
         task = task_of(run.view, run.of, run.agent_id, most, lease.now(), self._pipelines.zone)
         lease.renew()
         judgement = judge.profile(task)
-        text = _checked(judgement.value, most, judgement.by, self.kind)
+        if judgement.prompt is None and not judgement.value.strip() and run.view.before is None:
+            text = None  # the rules found nothing to say; of a model an empty answer is a failure
+        else:
+            text = _checked(judgement.value, most, judgement.by, self.kind)
         with self._pipelines.storage.write() as tx:
             self._finish(tx, lease, run, asked=True)
-            _apply(tx, run, text, judgement, lease)
+            if text is not None:
+                _apply(tx, run, text, judgement, lease)
 
     def _finish(self, tx: Writer, lease: Lease, run: _Run, *, asked: bool) -> None:
         """End the job and move the cursor.

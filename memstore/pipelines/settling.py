@@ -269,7 +269,7 @@ class _Settling:
             text="\n".join([self.item.proposal.content, *(row.content for row in targets)]),
         )
         own = [*self.item.sources, told]
-        if nearer_to_others(written, own, self.batch.window) is not None:
+        if nearer_to_others(kind, written, own, self.batch.window) is not None:
             return False
         strange = [
             row.content

@@ -167,7 +167,7 @@ class Scene:
 class SceneTask:
     """What one scene run looks at.
 
-    :param memories: new since the last run; ``gone`` were superseded or deleted since.
+    :param memories: new since the last run, in the order in which they came; ``gone`` were superseded or deleted since.
     :param most: how many scenes there may be in the end; ``max_chars`` of each.
     """
 
@@ -199,7 +199,8 @@ class SceneChange:
 
 @dataclass(frozen=True, slots=True)
 class ProfileTask:
-    """What one profile run looks at. ``messages`` only where there is no memory."""
+    """What one profile run looks at. Memories and messages are in the order in which they came; ``messages`` only where
+    there is no memory."""
 
     scope: Scope
     profile: ProfileName

@@ -46,7 +46,9 @@ class Lease:
         with self.storage.write() as tx:
             now = self.now()
             if not tx.renew(self.job, now, now + round(self.lease_s * SECOND)):
-                raise AlreadyRunning(f"job {self.job.job_no} ({self.job.kind}) was taken over by another worker")
+                raise AlreadyRunning(
+                    f"job {self.job.job_no} ({self.job.kind}) was taken over by another worker"
+                )
 
     def finish(self, tx: Writer) -> None:
         """End the job in the transaction that applies its result.

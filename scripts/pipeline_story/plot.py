@@ -129,7 +129,7 @@ class Model:
         kept = scenes[0]["content"].splitlines() if scenes else []
         lines = [*kept, *(f"- {memory['content']}" for memory in memories)]
         change = {
-            "scene_id": scenes[0]["id"] if scenes else None,
+            "scene_id": scenes[0]["scene_id"] if scenes else None,
             "name": "林川的工作与生活",
             "content": "\n".join(dict.fromkeys(lines)),
             "memory_ids": [memory["id"] for memory in memories],

@@ -1,7 +1,6 @@
 """Loaded once by the server that processes are forked from: what each of them would load for seconds."""
 
-from memstore.pipelines import rules as rules
+import scripts.pipeline_story.playing  # noqa: F401 - it is enough that they are there
 from memstore.tokenizers import Tokenizers
-from scripts.pipeline_story import playing as playing
 
 Tokenizers().likely("").index("热身 warm-up")

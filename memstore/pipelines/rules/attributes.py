@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from memstore.pipelines.rules.numerals import plain_numbers
+from memstore.pipelines.rules.places import CHINESE_PLACES
 from memstore.pipelines.rules.statement import AND, WHEN, read
 from memstore.text import normalise
 
-_CITIES = "|".join(
-    """
-    北京 上海 天津 重庆 广州 深圳 杭州 南京 苏州 成都 武汉 西安 长沙 郑州 青岛 济南 厦门 福州 宁波 无锡 合肥 昆明 大连 沈阳 哈尔滨 长春
-    石家庄 太原 南昌 南宁 贵阳 兰州 海口 珠海 东莞 佛山 香港 澳门 台北 台湾 中国 美国 日本 英国 德国 法国 新加坡 加拿大 澳大利亚 东京 纽约
-    伦敦 巴黎 柏林 浙江 江苏 广东 四川 湖北 湖南 山东 河南 河北 福建
-    """.split()  # noqa: SIM905
-)
-_PLACE = re.compile(rf"(?:{_CITIES})(?:市|省)?(?:的)?$|.{{1,6}}(?:市|省|县|区|镇|国|地|里|楼|上|下)$")
+_PLACE = re.compile(rf"{CHINESE_PLACES}(?:的)?$|.{{1,6}}(?:市|省|县|区|镇|国|地|里|楼|上|下)$")
 _PROFESSIONS_ZH = "师|员|医生|护士|经理|总监|律师|教授|学生|编辑|记者|警察|主管|助理|顾问|研究员|负责人|架构师|ceo|cto|hr|创始人"
 _PROFESSIONS_EN = (
     r"(?:\w+ ){0,3}(?:engineer|developer|teacher|nurse|doctor|manager|designer|lawyer|professor|student|editor|journalist"

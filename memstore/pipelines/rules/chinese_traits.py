@@ -15,6 +15,7 @@ from memstore.pipelines.rules.candidates import (
     Candidate,
     Rule,
 )
+from memstore.pipelines.rules.chinese_states import BARE_NEWS, STATES, TOLD_AS_HABIT
 from memstore.pipelines.rules.chinese_words import (
     ADVERBS,
     CHANGING,
@@ -89,9 +90,14 @@ _PERSONA = (
     _rule(rf"(?:(?:写代码|开发|工作|办公|出行|上班|写文章|做饭)(?:时|的时候)?)?{ME}(?:们)?(?:平时|一般)?习惯(?:了|于)?(?:用|使用|早|晚|在|先|喝|吃|写|睡|边)[^，。了]{{1,30}}$", HABIT),
     _rule(rf"{ME}(?:经常|常常|总是|习惯(?:了)?|坚持|周末(?:一般|通常|经常|常|都|喜欢)*(?:会)?|睡前|早上|下班后|午饭后)(?:一般|通常|会|都|要|先|在|每[天周])*(?:{HABITS})(?!死|了)[^，。了]{{1,24}}$", HABIT),
 )  # fmt: skip
+_RULES = (*_PERSONA, *STATES)
+_CHOICE = re.compile(
+    "[这那](?:部|个|种|些|本|位|首|样|里|次|件)|第[一二三四五两0-9]+[个种版]|方案|选项|版本|前者|后者|写法|姿势"
+)
+"""Who reads a memory by itself cannot know what was chosen."""
 
 _ELIDED = re.compile(
-    "住|在|是|做|养|有|叫|姓|对|来自|老家|毕业|会|擅长|用|写|负责|今年|属|不再|改|戒|从|家|换|喜欢|讨厌|不|平|爱|只|偏|热|忌|每|一|特|非|最|更|很|日|主|习|也|还|目前|现在|生日|懂|精通|熟悉|正在|单身|已婚|恐高|晕|怕|看重|经常|常|周末|从事|主修|就职|任职|入职|跳槽|搬"
+    "住|在|是|做|养|有|没|当|叫|姓|对|来自|老家|毕业|会|擅长|用|写|负责|今年|属|不再|改|戒|从|家|换|喜欢|讨厌|不|平|爱|只|偏|热|忌|每|一|特|非|最|更|很|日|主|习|也|还|目前|现在|生日|懂|精通|熟悉|正在|单身|已婚|恐高|晕|怕|看重|经常|常|周末|从事|主修|就职|任职|入职|跳槽|搬"
 )
 _STATE_IN_TIME = re.compile(r"搬|改|换|戒|入职|跳槽|转|加入|升|不再|生了|养|离婚|结婚|确诊|查出")
 
@@ -107,12 +113,12 @@ def subject_of(clause: str) -> str | None:
             if not re.match("平时|一般|一直|从来|非常|特别|现在|目前|已经|其实|主要|最近|我也?喜欢", clause)
             else None
         )
-    return "me" if re.match(ME, clause) else None
+    return "me" if re.match(ME, clause) or BARE_NEWS.match(clause) else None
 
 
 def object_of(clause: str) -> re.Match[str] | None:
     """The match of a persona rule whose group ``o`` a correction may replace."""
-    for rule in _PERSONA:
+    for rule in _RULES:
         found = rule.pattern.match(clause)
         if found and "o" in rule.pattern.groupindex and found["o"]:
             return found
@@ -136,13 +142,13 @@ def trait(clause: str, at: datetime, subject: str | None) -> Candidate | None:
     content = clause
     if subject == "me" and "我" not in clause and _ELIDED.match(clause):
         content = "我" + clause  # 我住在杭州，平时写 Go: the second stands by itself as 我平时写 Go
+    if TOLD_AS_HABIT.pattern.fullmatch(content):
+        return Candidate(content, "persona", TOLD_AS_HABIT.priority)
     head = content.partition("，")[0]
     spoken = without_dates(head, at) if dates and _STATE_IN_TIME.search(head) else head
     for text in dict.fromkeys((head, spoken)):
-        for rule in _PERSONA:
+        for rule in _RULES:
             if rule.pattern.match(text):
-                pointing = rule.priority in (PREFERENCE, HABIT) and re.search(
-                    "[这那](?:部|个|种|些|本|位|首|样|里|次|件)", text
-                )
+                pointing = rule.priority in (PREFERENCE, HABIT, CHANGE) and _CHOICE.search(text)
                 return None if pointing else Candidate(content, rule.kind, rule.priority)
     return None

@@ -51,7 +51,7 @@ def corrected(clauses: Sequence[str], at: datetime, object_of: Object) -> list[s
             if rest:
                 _replace(kept, rest, at, object_of)
         elif rest:
-            kept.append(clause)
+            kept.append(rest)
     return kept
 
 

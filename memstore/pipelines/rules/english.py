@@ -19,8 +19,8 @@ from memstore.pipelines.rules.own_words import Sentence
 
 _CLAUSES = re.compile(
     r"\s*(?:,|;|—|--|\s-\s)\s*(?:(?:and|but|so|then)\s)?(?=(?:i|i['’](?:m|ve|d|ll)|my|we|we['’](?:re|ve|ll)|our|can|could|do|does|did|is|are|what|which|how|why|"
-    r"where|when|who|please|always|never|don['’]t|no|wait|sorry|actually|scratch|make|oops|correction|it['’]?s|it|that|this|the|there|any|would|will|should|you|let|from|just|so|but|he|she|they|not|help|give|tell|show)\b)"
-    r"|\s+(?:but|so)\s+(?=(?:now\s)?(?:i|we|my|our)\b)|(?<!\bmy wife)(?<!husband)(?<!partner)(?<!girlfriend)(?<!boyfriend)(?<!family)(?<!sister)(?<!brother)(?<!friend)(?<!daughter)(?<!my son)(?<!my mom)(?<!my dad)(?<!my dog)\s+and\s+(?=(?:i|i['’]m|we|my|our|please|can|could)\b)",
+    r"where|when|who|please|always|never|don['’]t|no|wait|sorry|actually|scratch|make|oops|correction|it['’]?s|it|that|this|the|there|any|would|will|should|you|let|from|just|so|but|he|she|they|help|give|tell|show|if|in\scase|unless)\b)"
+    r"|\s+(?:but|so)\s+(?=(?:now\s)?(?:i|we|my|our)\b)|(?<!\bmy wife)(?<!husband)(?<!partner)(?<!girlfriend)(?<!boyfriend)(?<!family)(?<!sister)(?<!brother)(?<!friend)(?<!daughter)(?<!my son)(?<!my mom)(?<!my dad)(?<!my dog)\s+and\s+(?=(?:i|i['’]m|we|please|can|could)\b|(?:my|our)\s(?:[\w'’-]+\s){1,3}?(?:is|are|was|has|have|loves?|likes?|works?|lives?|needs?|wants?|uses?|hates?|goes|got|just|will|can|moved)\b)",
     re.IGNORECASE,
 )
 _FILLER = re.compile(

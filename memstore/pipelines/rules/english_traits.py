@@ -16,6 +16,7 @@ from memstore.pipelines.rules.candidates import (
     Rule,
 )
 from memstore.pipelines.rules.dates import resolve
+from memstore.pipelines.rules.english_states import STATES
 from memstore.pipelines.rules.english_words import (
     ADVERBS,
     FIELDS,
@@ -80,6 +81,7 @@ _PERSONA = (
     _rule(rf"{ME}(?!(?:am|was|will|feel|felt|get\s(?:this|an\serror)|got|saw|had|need|went|did|think|want|have\sto|see|forget|say|ask|tell|run\sinto|told|asked|said|did|tried|made|[a-z]+ed)\b)[a-z]+\s[^;!?]{{0,50}}?(?:{WEEKLY})(?:\s[^;!?]{{0,30}})?$", HABIT),
     _rule(rf"{ME[:-1]}(?:usually|always|typically|normally|generally)\s(?!(?:get|got|feel|forget|fail|fails|wonder|wanted|thought|think|happy|had|end|see|want|try|miss|lose|have)\b)[a-z]+\s[^;!?]{{2,60}})$", HABIT),
 )  # fmt: skip
+_RULES = (*_PERSONA, *STATES)
 
 _POINTING = re.compile(r"\b(?:this|these|those|them|him|its|their|his|it|there)\b", re.IGNORECASE)
 """Who reads a memory by itself cannot know what is meant."""
@@ -87,7 +89,7 @@ _POINTING = re.compile(r"\b(?:this|these|those|them|him|its|their|his|it|there)\
 
 def object_of(clause: str) -> re.Match[str] | None:
     """The match of a persona rule whose group ``o`` a correction may replace."""
-    for rule in _PERSONA:
+    for rule in _RULES:
         found = rule.pattern.match(clause)
         if found and "o" in rule.pattern.groupindex and found["o"]:
             return found
@@ -109,7 +111,7 @@ def trait(clause: str, at: datetime) -> Candidate | None:
         return None
     spoken = without_dates(clause, at) if dates and changes else clause
     for text in dict.fromkeys((clause, spoken)):
-        for rule in _PERSONA:
+        for rule in _RULES:
             if rule.pattern.match(text):
                 pointing = rule.priority in (PREFERENCE, HABIT) and _POINTING.search(text)
                 return None if pointing else Candidate(clause, rule.kind, rule.priority)

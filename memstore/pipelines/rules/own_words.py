@@ -66,7 +66,7 @@ _SENTENCE_END = re.compile(
 _ABBREVIATION = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|no|approx|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec|a\.m|p\.m|inc|co|u\.s)|\b[A-Z])$", re.IGNORECASE)  # fmt: skip
 _SOURCED = re.compile(
     r"(?:文章|书上|书里|书中|老师|网上|新闻|手册|文档|教程|题目|剧本|小说|课文|电影|台词|歌词|提示词|例句|例子|模板|邮件|网页|网站|帖子|工具|日志|报告|论文|广告|课上|同学|视频|博主|"
-    r"他|她|他们|有人|别人|朋友|老板|领导|同事|客户|医生|妈妈?|爸爸?|老婆|老公)[^，。！？]{0,8}(?:说|写|提到|讲|告诉|要求|认为|建议|提醒|问|表示|声称|规定)|[A-Z][a-z]+(?:说|告诉|提到|写道)|据说|听说|据报道|传说|俗话说|常言道|所谓"
+    r"他|她|他们|有人|别人|朋友|老板|领导|同事|客户|医生|妈妈?|爸爸?|老婆|老公)[^，。！？]{0,8}(?:说|写|提到|讲|告诉|要求|认为|建议|提醒|问|表示|声称|规定)|[A-Z][a-z]+(?:说|告诉|提到|写道)|据说|听说|据报道|传说|俗话说|常言道|(?<!无)所谓"
     r"|例如|比如说?[:：，,]?(?=.{4})|譬如|引用|攻击|注入"
     r"|\b(?:he|she|they|it|someone|somebody|people|article|book|docs?|manual|guide|paper|prompt|teacher|tutorial|example|email|message|tool|page|site|lesson|quote|"
     r"boss|manager|friend|wife|husband|mom|mother|dad|father|doctor|colleague|client|coworker|coach|[A-Z][a-z]+)\s(?:also\s|just\s|once\s|always\s)?"

@@ -129,7 +129,7 @@ def _claimed(memory: Known) -> str:
 def _agent_lines(task: ProfileTask) -> list[_Line]:
     rules = _in_force(memory for memory in task.memories if memory.kind == "instruction")
     events = _in_force(memory for memory in task.memories if memory.kind == "episodic")
-    recent = sorted(events, key=lambda one: (one.recorded_at, one.id), reverse=True)[:_MOST_ONGOING]
+    recent = events[::-1][:_MOST_ONGOING]
     scenes = sorted(task.scenes, key=lambda one: (one.updated_at, one.id), reverse=True)[:_MOST_SCENES]
     names = list(dict.fromkeys(" ".join(scene.name.split()) for scene in scenes if scene.name.strip()))
     return [
@@ -145,7 +145,7 @@ def _bullet(content: str) -> str:
 
 def _in_force(memories: Iterable[Known]) -> list[Known]:
     """Absolute ones first, then by priority, then the newest; of what says the same or the opposite, the newest."""
-    newest = sorted(memories, key=lambda one: (one.recorded_at, one.id), reverse=True)
+    newest = list(memories)[::-1]
     kept: list[tuple[Known, Statement]] = []
     for memory in newest[:_MOST_COMPARED]:
         statement = read(memory.content)

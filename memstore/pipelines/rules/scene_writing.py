@@ -85,7 +85,7 @@ def _new_memories(task: SceneTask, groups: Sequence[_Group]) -> list[Known]:
     told = {line for group in groups for line in group.lines}
     cut = [line.removesuffix(_CUT) for line in told if line.endswith(_CUT)]
     made: dict[str, Known] = {}
-    for memory in sorted(task.memories, key=lambda one: (one.recorded_at, one.id)):
+    for memory in task.memories:
         line = _line(memory.content)
         if memory.id in gone or memory.id in known or line in told or not memory.content.strip():
             continue
@@ -199,7 +199,7 @@ def _content(group: _Group, most: int) -> str:
     What goes first is the oldest line, then of the new ones those of the lowest priority.
     """
     heading = group.heading or f"# {group.name}"
-    new = sorted(group.added, key=lambda one: (one.recorded_at, one.id), reverse=True)
+    new = group.added[::-1]
     by_worth = sorted(new, key=lambda one: (one.priority != -1, -one.priority))
     room = most - len(heading)
     kept: set[str] = set()
