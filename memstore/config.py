@@ -41,6 +41,7 @@ ENVIRONMENT = MappingProxyType(
         "llm": "MEMSTORE_LLM",
         "llm_url": "MEMSTORE_LLM_URL",
         "llm_key": "MEMSTORE_LLM_KEY",
+        "daily_tokens": "MEMSTORE_DAILY_TOKENS",
     }
 )
 """What is read from the environment: by the command line where an option is not given, and the ``embeddings_``
@@ -63,6 +64,19 @@ def network_file_system_allowed() -> bool:
     if value in ("0", "false", "no"):
         return False
     raise ConfigError(f"{ENVIRONMENT['network_file_system']} must be 1 or 0, not {value!r:.40}")
+
+
+def daily_tokens_allowed() -> int | None:
+    """The environment's budget of chat models' tokens for a team and day; None where it names none.
+
+    :raises ConfigError: when it is no whole number.
+    """
+    value = from_environment("daily_tokens")
+    if value is None:
+        return None
+    if not value.isdecimal():
+        raise ConfigError(f"{ENVIRONMENT['daily_tokens']} must be a whole number of tokens, not {value!r:.40}")
+    return int(value)
 
 
 def embeddings_server() -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The demo: record, index, ask, look by SQL, lose the database, rebuild it. Exits 1 if anything is not as it should."""
+"""The demo: record, index, ask, make memories, look by SQL, lose the database, rebuild it. Exits 1 if anything is not as
+it should."""
 
 import argparse
 import hashlib
@@ -12,14 +13,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for benchmarks/, which is not installed
 
-from memstore import Hit, MemoryStore, MemstoreError, Message, Recall, Scope
+from memstore import Hit, Memory, MemoryStore, MemstoreError, Message, Recall, Scope, StoredMessage
 from memstore.importers.jsonl import import_jsonl
 from memstore.storage.sqlite.inspection import Inspection
+from memstore.types import KINDS
 from memstore.wording import check_language, hit_lines, recall_lines, why_not_text
 
 DATA = Path(__file__).resolve().parent / "demo_data"
 TEAM = "demo"
 SHOWN_CHARS = 96
+SHIPPED = ("conversations.zh.jsonl", "conversations.en.jsonl", "people.zh.jsonl", "people.en.jsonl")
+PEOPLE = ("chenyu", "nora_b")
+"""Two of the shipped conversations in which people tell about themselves."""
+SHOWN_PEOPLE, SHOWN_MEMORIES, SHOWN_SCENES = 4, 12, 3
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,12 @@ def _run(path: Path, options: argparse.Namespace) -> list[str]:
         faults += _ask_all(store, questions, strict=not options.memorybank)
         _heading("4. Why, and why not 为什么有，为什么没有")
         faults += _explain(store, questions)
-        _heading("5. Look by SQL 用 SQL 查看")
+        _heading("5. Memories, scenes and profiles, without a model 记忆、场景与画像（不用模型）")
+        faults += _distil(store, questions, shipped=not (options.input or options.memorybank))
+        _heading("6. Look by SQL 用 SQL 查看")
         faults += _show_sql(path)
         before = _digest(store)
-    _heading("6. Lose the database, rebuild it from the daily JSONL 删库后从 JSONL 重建")
+    _heading("7. Lose the database, rebuild it from the daily JSONL 删库后从 JSONL 重建")
     for file in path.parent.glob(f"{path.name}*"):
         if file.is_file():
             file.unlink()
@@ -102,7 +110,7 @@ def _run(path: Path, options: argparse.Namespace) -> list[str]:
 
 
 def _record_shipped(store: MemoryStore) -> list[Question]:
-    for name in ("conversations.zh.jsonl", "conversations.en.jsonl"):
+    for name in SHIPPED:
         report = import_jsonl(store, DATA / name, team_id=TEAM)
         print(f"  {name}: {report.stored} messages of {report.read} lines")
     listed = json.loads((DATA / "questions.json").read_text(encoding="utf-8"))
@@ -225,12 +233,85 @@ def _explain(store: MemoryStore, questions: list[Question]) -> list[str]:
     return faults
 
 
+def _distil(store: MemoryStore, questions: list[Question], *, shipped: bool) -> list[str]:
+    """Do all the background work at once, then show what it made of a few people's conversations."""
+    report = store.work(once=True, force=True)
+    print(f"  background work: {report.done} jobs done, {report.failed} failed, {report.dead} gave up")
+    faults = ["background work failed"] if report.failed or report.dead else []
+    people = (
+        PEOPLE if shipped else tuple(dict.fromkeys(question.user_id for question in questions))[:SHOWN_PEOPLE]
+    )
+    for user_id in people:
+        _show_person(store, user_id)
+        faults += _unfounded(store, user_id)
+        if shipped:
+            faults += _missing(store, user_id)
+    return faults
+
+
+def _missing(store: MemoryStore, user_id: str) -> list[str]:
+    """What must have been made of the conversations of the two who tell about themselves."""
+    scope = Scope(TEAM, user_id, "helper")
+    memories = store.get_all(scope, limit=1_000, include_history=True)
+    kinds = {memory.kind for memory in memories}
+    faults = [f"{user_id} has no {kind} memory" for kind in KINDS if kind not in kinds]
+    if not any(memory.superseded_by for memory in memories):
+        faults.append(f"{user_id} moved, and no memory was replaced")
+    faults += [f"{user_id} has no {which} profile" for which in ("agent", "user")
+               if store.profile(scope, which) is None]  # type: ignore[arg-type] # fmt: skip
+    return faults if store.scenes(scope) else [*faults, f"{user_id} has no scenes"]
+
+
+def _show_person(store: MemoryStore, user_id: str) -> None:
+    """Memories with what they were made from and what they replaced; scenes; both profiles."""
+    scope = Scope(TEAM, user_id)
+    print(f"\n  [{user_id}]")
+    for verdict in reversed(store.verdicts(scope, limit=SHOWN_MEMORIES)):
+        said = store.get(scope, verdict.source_ids[0])
+        print(
+            f"     {verdict.action:<6} {verdict.kind:<11} {_short(verdict.content)}   ({verdict.decided_by})"
+        )
+        print(f"            from: {_short(said.text if isinstance(said, StoredMessage) else '')}")
+        for target in verdict.target_ids:
+            last = store.history(scope, target)[-1]
+            if isinstance(last, Memory):
+                print(f"            old:  {_short(last.content)}   ({last.state})")
+    scenes = store.scenes(scope)
+    for scene in scenes[:SHOWN_SCENES]:
+        print(f"     scene  {scene.name}: {_short(scene.content)}")
+    agents = sorted({scene.agent_id for scene in scenes})
+    profiles = [
+        store.profile(scope, "user"),
+        *(store.profile(Scope(TEAM, user_id, a), "agent") for a in agents),
+    ]
+    for profile in profiles:
+        if profile is not None:
+            print(f"     profile of the {profile.profile}:")
+            print("\n".join(f"       {line}" for line in profile.content.splitlines() if line))
+
+
+def _unfounded(store: MemoryStore, user_id: str) -> list[str]:
+    """Memories that no message of that user stands behind: there must be none."""
+    faults = []
+    scope = Scope(TEAM, user_id)
+    for verdict in store.verdicts(scope, limit=1_000):
+        messages = [store.get(scope, source) for source in verdict.source_ids]
+        if not messages or not all(
+            isinstance(one, StoredMessage) and one.user_id == user_id for one in messages
+        ):
+            faults.append(f"a memory without its source: {verdict.content}")
+    return faults
+
+
 def _show_sql(path: Path) -> list[str]:
     statements = (
         """SELECT user_id, count(*) AS messages, count(DISTINCT session) AS sessions, max(created_at) AS last
            FROM v_messages GROUP BY user_id ORDER BY messages DESC LIMIT 5""",
         "SELECT session, title, updated_at FROM v_sessions ORDER BY updated_at DESC LIMIT 3",
         "SELECT team_id, layer, table_name FROM v_text_indexes",
+        """SELECT user_id, kind, content, decided_by FROM v_verdicts WHERE action = 'store'
+           ORDER BY number DESC LIMIT 3""",
+        "SELECT user_id, profile, version, substr(content, 1, 60) FROM v_profiles ORDER BY user_id LIMIT 3",
     )
     with Inspection(path) as inspection:
         for statement in statements:

@@ -901,11 +901,14 @@ def test_version_and_help() -> None:
 @pytest.mark.parametrize(
     "words",
     [[name] for name in COMMANDS]
-    + [["import", "jsonl"], ["import", "agenthub"], ["dict", "add"], ["dict", "list"], ["dict", "remove"]],
+    + [["import", "jsonl"], ["import", "agenthub"], ["dict", "add"], ["dict", "list"], ["dict", "remove"]]
+    + [["memory", "read"], ["memory", "write"]],
 )
 def test_every_command_has_an_example_and_the_common_options(words: list[str]) -> None:
     shown = CliRunner().invoke(group, [*words, "--help"]).stdout
-    if words not in (["import"], ["dict"]):
+    if words == ["memory"]:  # a group, with examples of its commands
+        assert "\n    memstore memory read " in shown
+    elif words not in (["import"], ["dict"]):
         assert f"\n    memstore {' '.join(words)} " in shown
         assert all(option in shown for option in ("--db", "--team", "--user", "--agent", "--task", "--embedder",
                                                   "--timezone", "--format [json|text]", "MEMSTORE_USER"))  # fmt: skip

@@ -11,6 +11,8 @@ from cli_support import Cli
 from memstore import MemoryStore, Message, Scope
 from memstore.storage.pipeline_rows import job_key
 from memstore.worker import MAX_ATTEMPTS
+from openai_stub import running
+from stub_chat import USAGE, ChatStub, text
 
 LIN = Scope("default", "lin", "default")
 
@@ -156,3 +158,38 @@ def test_wrong_use_is_refused(recorded, args, code, says):
     result = recorded("jobs", *args)
     assert (result.exit_code, result.stdout) == (code, "")
     assert says in result.stderr
+
+
+# --- a real client, a budget ---------------------------------------------------------------------------------------
+
+NOTHING = '{"scene": "breakfast", "scene_changed": true, "memories": []}'
+
+
+def test_a_model_behind_a_server_judges_until_the_budget_of_the_day_is_used_up(recorded):
+    with running(ChatStub()) as server:
+        server.judge = lambda _request: text(NOTHING)
+        env = {"MEMSTORE_LLM": f"openai:tiny@{server.url}", "MEMSTORE_LLM_KEY": "not-to-be-seen"}
+        first = recorded("work", "--once", **env)
+        assert json.loads(first.stdout)["done"] >= 1, first.stderr
+        asked = len(server.requests)
+        assert asked >= 1
+        [usage] = recorded.answer("usage")["usage"]
+        assert (usage["model"], usage["task"], usage["input_tokens"], usage["output_tokens"]) == (
+            "tiny", "extract", USAGE["prompt_tokens"], USAGE["completion_tokens"],
+        )  # fmt: skip
+        recorded("record", "我也对芒果过敏。", "--session", "chat", "--agent", "default")
+        recorded("record", "别忘了。", "--session", "chat", "--agent", "default")
+        second = recorded("work", "--once", MEMSTORE_DAILY_TOKENS="10", **env)
+        assert json.loads(second.stdout)["postponed"] >= 1, second.stderr
+        assert len(server.requests) == asked
+        assert recorded.answer("pending")["pending"] == 2
+        shown = recorded("doctor", MEMSTORE_DAILY_TOKENS="10")
+        assert [f for f in json.loads(shown.stdout)["findings"] if f["check"] == "models"]
+        assert "not-to-be-seen" not in first.stdout + first.stderr + second.stdout + second.stderr
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "1.5"])
+def test_a_budget_that_is_no_number_is_refused(recorded, value):
+    result = recorded("work", "--once", MEMSTORE_DAILY_TOKENS=value)
+    assert result.exit_code != 0
+    assert "MEMSTORE_DAILY_TOKENS" in result.stderr

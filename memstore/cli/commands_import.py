@@ -72,9 +72,10 @@ def import_jsonl(target: Target, *, file: str, session: str | None, report: str 
 @report_option
 @with_target
 def import_agenthub(target: Target, *, folder: str, report: str | None) -> None:
-    """Import the sessions of an AgentHub folder, with their titles and pins.
+    """Import the sessions of an AgentHub folder, with their titles and pins, and its profiles.
 
-    Each chat id becomes a user of its own; with --user all sessions are that user's.
+    Each chat id becomes a user of its own; with --user all sessions are that user's. MEMORY.md becomes the profile of
+    its agent and USER.md the user's, unless a person or memstore work wrote that since.
 
     \b
     Example:
@@ -114,7 +115,7 @@ def _run(
         click.echo(f"memstore: {file} holds no messages", err=True)
     if stopped is not None:
         raise stopped
-    if not result.stored + result.known:
+    if not result.stored + result.known + result.profiles + result.profiles_known:
         click.echo(f"memstore: nothing could be read from {source}; the report says why", err=True)
         click.get_current_context().exit(FAILED)
 

@@ -64,7 +64,13 @@ def profile(target: Target, *, which: ProfileName, history: bool, roll_back: int
 
 @click.group()
 def memory() -> None:
-    """Read or write the profile of an agent: what it keeps in mind about its work with the user."""
+    """Read or write the profile of an agent: what it keeps in mind about its work with the user.
+
+    \b
+    Examples:
+      memstore memory read --agent reviewer --user lin --format text
+      memstore memory write "Reviews contracts. Answer in Chinese." --agent reviewer --user lin
+    """
 
 
 @memory.command("read")

@@ -32,7 +32,8 @@ def work(target: Target, *, once: bool, now: bool) -> None:
 
     It goes on until it is ended by Ctrl-C or SIGTERM; then it ends the transaction that it is in and exits with 0. Any
     number of them may work on one store. A line on stderr tells what became of each job. With --once it exits with 1
-    when a job gave up.
+    when a job gave up. With MEMSTORE_DAILY_TOKENS a team's conversations wait for the next day once its
+    models used so many tokens.
 
     \b
     Examples:

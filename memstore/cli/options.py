@@ -10,7 +10,13 @@ import click
 
 from memstore.cli.failures import switch_debug_on
 from memstore.clock import SystemClock
-from memstore.config import ENVIRONMENT, Settings, from_environment, network_file_system_allowed
+from memstore.config import (
+    ENVIRONMENT,
+    Settings,
+    daily_tokens_allowed,
+    from_environment,
+    network_file_system_allowed,
+)
 from memstore.errors import StoreMissing
 from memstore.paths import quoted
 from memstore.session_key import DEFAULT_CHANNEL, session_key
@@ -70,7 +76,11 @@ class Target:
         return str(session_key(DEFAULT_AGENT, DEFAULT_CHANNEL, session))
 
     def settings(self) -> Settings:
-        return Settings(timezone=self.timezone, network_file_system=self.network_file_system)
+        return Settings(
+            timezone=self.timezone,
+            network_file_system=self.network_file_system,
+            daily_tokens=daily_tokens_allowed(),
+        )
 
     def open(self, *, create: bool = False, fold_variants: bool | None = None) -> "MemoryStore":
         """Open the store; only commands that bring something in make one.

@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 
 from memstore.pipelines.rules.candidates import (
+    CHANGE,
     DEADLINE,
     DECISION,
     EVENT,
@@ -15,7 +16,7 @@ from memstore.pipelines.rules.english_words import (
 )
 
 _NOUNS = (
-    r"(?:appointment|meeting|interview|exam|test|flight|train|wedding|surgery|operation|check-?up|party|conference|demo|presentation|deadline|launch|release|call|review|standup|stand-up|sync|retro(?:spective)?|trip|vacation|holiday|graduation|concert|game|match|race|marathon|"
+    r"(?:\d{2}th|bday|housewarming|stag do|hen do|christening|baptism|biopsy|chemo|follow-up|tour|camp|meetup|hackathon|orientation|appointment|meeting|interview|exam|test|flight|train|wedding|surgery|operation|check-?up|party|conference|demo|presentation|deadline|launch|release|call|review|standup|stand-up|sync|retro(?:spective)?|trip|vacation|holiday|graduation|concert|game|match|race|marathon|"
     r"workshop|class|lecture|talk|hearing|move|moving day|lease|contract|rent|report|paper|thesis|defen[cs]e|proposal|assignment|homework|project|visa|passport|reservation|booking|dinner|lunch|birthday(?: party)?|anniversary|inspection|delivery|migration|cutover|go-live|beta|offsite|onsite|reunion|funeral|baby shower|ceremony|recital|play|show|festival|training|webinar|kick-?off|audit|closing|viewing|session|scan|mri|therapy|physical|haircut|date|election|due date|invoice|payment|tax(?:es| return)?|submission|draft|sprint|course)"
 )
 _VERBS = (
@@ -27,19 +28,43 @@ _PAST = (
     r"retired|hiked|camped|hosted|interviewed|picked up|returned|renewed|postponed|delayed|pushed|brought forward|moved up|filed|finished|completed|delivered|migrated|switched|booked|saw (?:a|the|my)|spoke (?:at|with|to)|won|lost|passed|failed|broke|quit|resigned|adopted|celebrated|published|paid|received|ordered|closed|merged|fixed|rolled back|defended|applied|enrolled|registered|crashed|was (?:born|hospitali[sz]ed|promoted|accepted|hired|laid off|diagnosed|admitted|awarded)|were (?:accepted|evacuated)|welcomed|gave birth|donated|cancel+ed|rescheduled|fell|sprained|injured|agreed|hired|rented|leased|proposed|ran)"
 )
 WE = r"(?:i|we|my (?:wife|husband|partner|family|team|boss|son|daughter|mom|mum|dad|brother|sister|parents|girlfriend|boyfriend|company|manager|friend \w+|cat|dog)(?: and i)?|our team|the team|our company|our family)"
-_AHEAD = rf"(?:{WE}(?:['’]m|['’]re|['’]ll| am| are| is| will(?: be)?| plan to| plan on| planned to| have to| need to| must| has to| got to| have got to)\s(?:going to\s|gonna\s|planning to\s|scheduled to\s|due to\s|also\s|finally\s|now\s|be\s|about to\s|set to\s|traveling to\s|off to\s){{0,2}}{_VERBS}\b)"
+_AHEAD = rf"(?:(?:i['’]m|we['’]re|i am|we are)\s(?:off|headed|heading|going back)\s(?:to|for|on)\s(?!bed\b|sleep\b|work\b)|{WE}(?:['’]m|['’]re| am| are| is)\s(?:scheduled|booked(?:\sin)?|due|down|registered|signed\sup)\sfor\s|{WE}(?:['’]m|['’]re|['’]ll| am| are| is| will(?: be)?| plan to| plan on| planned to| have to| need to| must| has to| got to| have got to)\s(?:going to\s|gonna\s|planning to\s|scheduled to\s|due to\s|also\s|finally\s|now\s|be\s|about to\s|set to\s|traveling to\s|off to\s){{0,2}}{_VERBS}\b)"
 _EVENT = re.compile(
-    rf"^(?:{_AHEAD}|{WE} (?:have|has|['’]ve got|have got|got|booked|scheduled|arranged|planned|set up|signed up for|reserved|bought|ordered|registered for) (?:a |an |the |my |our |another |two |three |tickets |to )?[^.;!?]{{0,40}}?\b(?:{_NOUNS}|tickets|trip|room|flights?|meetings?|interviews?)s?\b"
+    rf"^(?:{_AHEAD}|{WE}(?: have| has|['’]ve got| have got| got| booked| scheduled| arranged| planned| set up| signed up for| reserved| bought| ordered| registered for) (?:a |an |the |my |our |another |two |three |tickets |to )?[^.;!?]{{0,40}}?\b(?:{_NOUNS}|tickets|trip|room|flights?|meetings?|interviews?)s?\b"
     rf"|{WE} (?:just |finally |also |already |officially |successfully )*{_PAST}\b(?! (?:it|that) (?:wrong|again))|(?!(?:i|we|you|he|she|they|it)\b)(?:my|our|the|a|an|\w+ team['’]?s?)?\s?(?:[\w\-’']+ ){{0,4}}?{_NOUNS}s? (?:is|was|has been|got|will be|are|were|starts?|ends?|begins?|moved|takes place|expires?|['’]s)\b[^?]{{0,80}}|(?:my|our|the)\s(?:[\w\-’']+\s){{1,3}}?(?:launches|ships|goes live|opens|closes|leaves|departs|arrives|lands|expires|releases|ends|starts|begins)\b[^?]{{0,60}})",
     re.IGNORECASE,
 )
+_COMING = re.compile(
+    r"^(?:the|our|my|a|an|some)\s(?!(?:users?|errors?|requests?|data|traffic|logs?|messages?|packets?|rain|storm|snow|weather|sun|results?|package manager)\b)(?:[\w'’-]+\s){1,4}?"
+    r"(?:is|are|['’]s|will be|will|['’]ll be)\s(?:finally\s|also\s)?(?:coming|visiting|arriving|stopping by|dropping by|staying|moving in|come|visit|arrive|stop by|installing|delivering)\b(?! (?:from|back) the\b)[^?]{0,60}",
+    re.IGNORECASE,
+)
+_SUFFERED = re.compile(
+    r"^(?:(?:my|our)\s(?:[\w'’-]+\s){1,3}?(?:(?:got|was|were|has been|have been|is being|had)\s(?:just\s|badly\s)?(?:stolen|broken into|towed|robbed|flooded|damaged|hacked|totall?ed|lost|hit by|vandali[sz]ed|repossessed|burgled|destroyed"
+    r"|delivered|repaired|approved|denied|published|cancell?ed|delayed|hospitali[sz]ed|admitted|discharged|laid off|diagnosed)|flooded|broke down|passed away|collapsed|caught fire|gave birth|died)\b"
+    r"|(?:someone|somebody|a (?:thief|burglar|car|truck|driver|cyclist))\s(?:broke into|stole|hit|rear-ended|robbed|scratched|ran into)\s(?:my|our|me|us)\b)[^?]{0,60}",
+    re.IGNORECASE,
+)
+_CANCELLED = r"(?:cancell?ed|called off|scrapped|postponed|pushed back|put on hold|backed out of|pulled out of|dropped out of|withdrew from|sold|returned)"
+OFF = re.compile(
+    rf"^(?:(?:i['’]m|we['’]re|i am|we are)\s(?:no longer\s(?!a\b|an\b)\w+ing|not\s\w+ing)\b[^?]{{0,60}}?\b(?:after all|any\s?more)(?!\w)[^?]{{0,20}}"
+    rf"|(?:i|we)\s(?:won['’]t be|will not be)\s\w+ing\b[^?]{{2,60}}?\bafter all"
+    rf"|(?:the|my|our)\s(?!(?:request|build|job|task|process|script|download|upload|pipeline|thread)\b)(?:[\w'’-]+\s){{0,3}}?(?:{_NOUNS}|thing|plan|plans|tour|membership|subscription|order)\s(?:is|are|was|were|got|has been|have been)\s(?:now\s|just\s|all\s)?(?:off|{_CANCELLED}|not happening|on hold)(?:\s(?:indefinitely|again|now|because|due|until)[^?]{{0,40}})?$"
+    rf"|(?:i|we)(?:['’]ve|\shave)?\s(?:just\s|already\s|finally\s|had\sto\s)*(?:{_CANCELLED}|cancel|call off|postpone)\s(?:the|my|our)\s(?!(?:request|build|job|task|process|script|download|upload|pipeline|value|function|order by)\b)(?:[\w'’-]+\s){{0,4}}?(?:{_NOUNS}|membership|subscription|order|plan|plans|car|house|flat|bike|tickets|gym)s?\b[^?]{{0,40}}$"
+    rf"|(?:i|we)(?:['’]ve|\shave)?\s(?:just\s|already\s|finally\s)*(?:turned down|declined|rejected|accepted|signed|took|got)\s(?:the|an?|their|my)\s(?:[\w&.'’-]+\s){{0,3}}?(?:offer|job|position|role|invitation|proposal|promotion|scholarship|place at)\b[^?]{{0,40}}$)",
+    re.IGNORECASE,
+)
+"""What will not be after all, and what was taken or turned down: it counts without a date."""
+LET_GO = re.compile(
+    r"(?:scrap|forget(?: about)?|cancel|ditch|drop|nix) (?:the|my|our|that) [\w' -]{2,40}$", re.IGNORECASE
+)
 _NOUN_ONLY = re.compile(rf"^(?!(?:i|we|you|he|she|they|it)\b)(?:(?:my|our|the|a|an)\s)?(?:[\w\-’'#]+\s){{0,4}}?{_NOUNS}s?(?:\s(?:with|at|for|in|to|of|about)\s[^.;!?]{{1,40}})?[\s:,]*$", re.IGNORECASE)  # fmt: skip
 _DECIDED = re.compile(
-    rf"^(?:{WE}|the board|management|everyone|the committee)(?:['’]ve| have| has)? (?:just |finally |already |all |both |officially |unanimously |ultimately |eventually )*(?:decided (?:to|on|against|not to|that|we)|agreed (?:to|on|that)|settled on|chose(?:n)?(?: to)?|picked|opted (?:for|to)|committed to|went with|(?:am|are) going with|signed off on|voted (?:to|for))\s[^?]{{3,}}$",
+    rf"^(?:{WE}|the board|management|everyone|the committee)(?:['’]ve|['’]re|['’]m| have| has| are| am)? (?:just |finally |already |all |both |officially |unanimously |ultimately |eventually )*(?:decided (?:to|on|against|not to|that|we)|agreed (?:to|on|that)|settled on|chose(?:n)?(?: to)?|picked|opted (?:for|to)|committed to|went with|going with|signed off on|voted (?:to|for))\s[^?]{{3,}}$",
     re.IGNORECASE,
 )
 _DONE = re.compile(
-    r"^(?:i|we)(?:['’]ve| have)? (?:just |finally |already |officially )*(?:bought|signed|passed|got (?:married|engaged|promoted|hired|fired|laid off|accepted|the job|the offer|a (?:new|dog|cat|puppy|kitten|promotion|raise|job))|graduated|adopted|launched|shipped|submitted|quit my|resigned|retired|sold|closed on|won (?:the|a|first|second|our)|broke (?:my|a)|enrolled|published|booked|received an? (?:offer|award)|been (?:accepted|promoted|hired|laid off))\b[^?]{0,80}$",
+    r"^(?:i|we)(?:['’]ve| have)? (?:just |finally |already |officially )*(?:bought|signed|passed(?=[^?]{0,40}(?:exam|test\b|course|class|interview|\bbar\b|boards?|probation|audit|N[1-5]|HSK|IELTS|TOEFL|考试|defen[cs]e|inspection|certification|\bcert\b|viva|quals))|got (?:married|engaged|promoted|hired|fired|laid off|accepted|the job|the offer|a (?:new|dog|cat|puppy|kitten|promotion|raise|job))|graduated|adopted|launched|shipped|submitted|quit my|resigned|retired|sold|closed on|won (?:the|a|first|second|our)|broke (?:my|a)|enrolled|published|booked|received an? (?:offer|award)|been (?:accepted|promoted|hired|laid off))\b[^?]{0,80}$",
     re.IGNORECASE,
 )
 _DUE = re.compile(r"\b(?:due|deadline|must be (?:in|submitted|done|finished)|expires?|need(?:s)? to (?:be )?(?:submit(?:ted)?|finish(?:ed)?|deliver(?:ed)?|hand(?:ed)? in|ship(?:ped)?|pay|paid|done)|have to (?:submit|finish|deliver|hand in|ship|pay))\b", re.IGNORECASE)  # fmt: skip
@@ -47,6 +72,8 @@ _TRIVIAL = re.compile(r"\b(?:see|do|try|get|make|fix|finish|finished|fixed|buy|s
 
 
 def event(clause: str, at: datetime) -> Candidate | None:
+    if OFF.match(clause) or _let_go(clause):
+        return Candidate(clause, "episodic", CHANGE)
     if _TRIVIAL.search(clause):
         return None
     if _DECIDED.match(clause):
@@ -56,6 +83,12 @@ def event(clause: str, at: datetime) -> Candidate | None:
     if repetitions(clause, at):
         return None
     rest = without_dates(clause, at)
-    if not _EVENT.match(rest) and not _NOUN_ONLY.match(rest):
+    if not any(pattern.match(rest) for pattern in (_EVENT, _COMING, _SUFFERED, _NOUN_ONLY)):
         return None
     return Candidate(clause, "episodic", DEADLINE if _DUE.search(clause) else EVENT)
+
+
+def _let_go(clause: str) -> bool:
+    """What is let go, with the reason: "scrap the Iceland thing, we're not going after all"."""
+    what, comma, reason = clause.partition(", ")
+    return bool(comma and LET_GO.match(what) and OFF.match(reason))

@@ -16,7 +16,7 @@ from memstore.pipelines.rules.candidates import (
     Rule,
 )
 from memstore.pipelines.rules.dates import resolve
-from memstore.pipelines.rules.english_states import STATES
+from memstore.pipelines.rules.english_states import AT_WORK, STATES
 from memstore.pipelines.rules.english_words import (
     ADVERBS,
     FIELDS,
@@ -96,7 +96,8 @@ def object_of(clause: str) -> re.Match[str] | None:
     return None
 
 
-def trait(clause: str, at: datetime) -> Candidate | None:
+def trait(clause: str, at: datetime, *, moved: bool = False) -> Candidate | None:
+    """``moved``: news of a move or a new job came before."""
     if _FORMERLY.search(clause) and not re.search(
         r"\b(?:no longer|any ?more|switched|quit|stopped)\b", clause, re.IGNORECASE
     ):
@@ -109,6 +110,8 @@ def trait(clause: str, at: datetime) -> Candidate | None:
         r"birthday|born|\b(?:usually|normally|typically|generally|every|each|always)\b", clause
     ):
         return None
+    if moved and AT_WORK.match(clause):
+        return Candidate(clause, "persona", IDENTITY)
     spoken = without_dates(clause, at) if dates and changes else clause
     for text in dict.fromkeys((clause, spoken)):
         for rule in _RULES:

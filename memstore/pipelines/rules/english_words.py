@@ -11,7 +11,7 @@ I_AM = rf"(?:i['’]m|i\sam|im)\s{ADVERBS}"
 I_HAVE = rf"(?:i['’]ve|i\shave|ive)\s{ADVERBS}"
 NOT_VAGUE = r"(?!(?:it|that|this|these|those|you|your|him|her|them|the\s(?:idea|way|ones?|answer|result|code|new|last|first|second|above|following)|how|what|when|where|why|to\s(?:know|ask|say|see|thank|hear|understand|think)|so|too|well|all|everything|nothing|something|anything|one|both|here|there|my\s(?:job|life)\s(?:right|today)|being\shere)\b)"
 OBJECT = NOT_VAGUE + r"[^;!?]{2,80}"
-PLACE = r"(?P<o>(?!(?:a\s(?:hurry|rush|mess|bit|way|world|simulation)|the\s(?:moment|past|future|middle|same|next|present|zone|right)|this|that|here|there|it|trouble|love|with|for)\b)[^;!?,]{2,40}(?:,\s(?-i:[A-Z])[\w .]{1,24})?)"
+PLACE = r"(?P<o>(?!(?:a\s(?:hurry|rush|mess|bit|way|world|simulation)|the\s(?:moment|past|future|middle|same|next|present|zone|right)|this|that|here|there|it|trouble|love|with|for)\b)[^;!?,]{2,60}(?:,\s(?-i:[A-Z])[\w .]{1,24})?)"
 NAME = r"(?P<o>(?-i:[A-Z])[\w'’\-]{0,20}(?:\s(?-i:[A-Z])[\w'’\-.]{0,20}){0,3})"
 JOBS = (
     r"(?:engineer|developer|programmer|teacher|professor|lecturer|doctor|physician|nurse|lawyer|attorney|designer|manager|student|analyst|scientist|researcher|architect|accountant|writer|author|journalist|editor|"
