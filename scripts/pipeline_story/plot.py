@@ -77,7 +77,7 @@ class Model:
         self.asked.append(request.task)
         if not self.reachable:
             raise LLMUnavailable("the model is out of order")
-        said = request.messages[-1]["content"]
+        said = next(message["content"] for message in request.messages if message["role"] == "user")
         answer = {
             "extract": self._extract,
             "verdict": self._verdict,
