@@ -788,3 +788,22 @@ def test_a_checked_proposal_has_sources_and_a_text(told, content):
 def test_the_store_type_checks_its_verbs(store: MemoryStore, ana):
     assert store.pending(ana) == 0
     assert list(store.verdicts(ana)) == []
+
+
+def test_memories_are_made_again_after_a_rebuild_from_the_fallback(open_store, ana, tmp_path):
+    model = Repeating()
+    store = open_store(llm=model.llm)
+    (told,) = say(store, ana, "chat", "I am allergic to peanuts")
+    model.memories = [proposed("is allergic to peanuts", told, kind="persona")]
+    store.extract(ana, "chat")
+    store.close()
+    for file in tmp_path.glob("memory.db*"):
+        if file.is_file():
+            file.unlink()
+    MemoryStore.recover(tmp_path / "memory.db")
+    again = open_store(llm=model.llm)
+    assert (again.pending(ana), list(again.get_all(ana))) == (1, [])
+    model.memories = [proposed("is allergic to peanuts", told, kind="persona")]
+    again.work(once=True, force=True)
+    assert [memory.content for memory in again.get_all(ana)] == ["is allergic to peanuts"]
+    assert again.pending(ana) == 0

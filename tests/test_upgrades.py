@@ -210,6 +210,19 @@ def test_a_store_of_an_older_release_works_on(tmp_path, version):
 
 
 @pytest.mark.parametrize("version", OLDER)
+def test_the_pipelines_take_up_what_an_older_release_recorded(tmp_path, version):
+    """Its messages have no jobs: what is pending is read off the rows."""
+    with MemoryStore(a_store_of(version, tmp_path), settings=FAST) as store:
+        waiting = store.pending(ZHANG)
+        assert waiting > 0
+        report = store.work(once=True, force=True)
+        assert (report.failed, report.dead) == (0, 0)
+        assert store.pending(ZHANG) == 0
+        assert store.verdicts(ZHANG)
+        assert store.work(once=True, force=True).done == 0
+
+
+@pytest.mark.parametrize("version", OLDER)
 def test_the_fallback_of_an_older_release_rebuilds_the_same_messages(tmp_path, version):
     path = a_store_of(version, tmp_path)
     with open_store(path, durability="process") as store:
