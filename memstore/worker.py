@@ -144,7 +144,7 @@ class Worker:
                 if found is None or found.state != "running":
                     raise NotFound(f"no job of kind {kind!r:.40} waits for {key:.80}")
                 raise AlreadyRunning(f"job {found.job_no} ({kind}) is being carried out by another worker")
-        error, _ = self._run(job, force=True)
+        error, _ = self._run(job, force=True, awaited=True)
         if error is not None:
             raise error
 
@@ -154,10 +154,10 @@ class Worker:
             return self._told(job, self._failed(job, error))
         return self._run(job, force=force)[1]
 
-    def _run(self, job: Job, *, force: bool) -> tuple[Exception | None, str | None]:
+    def _run(self, job: Job, *, force: bool, awaited: bool = False) -> tuple[Exception | None, str | None]:
         """The error that it ended with, and what became of the job."""
         runner = self._runners[job.kind]
-        lease = Lease(job, self._storage, self._clock, self._lease_s)
+        lease = Lease(job, self._storage, self._clock, self._lease_s, awaited)
         self._held = job
         try:
             found = attempted(f"job {job.job_no} ({job.kind})", lambda: runner.run(lease, force=force))
@@ -188,18 +188,18 @@ class Worker:
         with self._storage.read() as reader:
             held = reader.holds_lease(job)
         if held:
-            with self._storage.write() as tx:
+            with self._storage.write(covered=True) as tx:
                 tx.finish(job, now)
 
     def _postponed(self, job: Job, now: int, until: int, why: str | None = None) -> None:
-        with self._storage.write() as tx:
+        with self._storage.write(covered=True) as tx:
             tx.postpone(job, now, until, why)
 
     def _failed(self, job: Job, error: str) -> str | None:
         """Count the failure; None where another worker has the job by now, so that it is that one's to count."""
         now = self._pipelines.now()
         dead = job.attempts >= MAX_ATTEMPTS
-        with self._storage.write() as tx:
+        with self._storage.write(covered=True) as tx:
             if not tx.holds_lease(job):
                 return None
             tx.fail(job, error, now + round(back_off_s(job.attempts) * SECOND), dead=dead, now=now)

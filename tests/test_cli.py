@@ -822,6 +822,20 @@ def test_import_agenthub(empty: Cli, tmp_path: Path) -> None:
     assert len(other.answer("sessions", "--user", "zhang")["sessions"]) == 1
 
 
+def test_a_folder_with_profiles_alone_is_no_empty_one(empty: Cli, tmp_path: Path) -> None:
+    reviewer = tmp_path / "hub" / "data" / "reviewer"
+    (reviewer / "sessions").mkdir(parents=True)
+    (reviewer / "memory").mkdir()
+    nothing = empty("import", "agenthub", str(tmp_path / "hub"))
+    assert nothing.exit_code == 1
+    assert "nothing could be read" in nothing.stderr
+    (reviewer / "memory" / "MEMORY.md").write_text("审合同，用中文回答。", "utf-8")
+    for profiles, known in ((1, 0), (0, 1)):
+        report = empty.answer("import", "agenthub", str(tmp_path / "hub"))
+        assert (report["stored"], report["profiles"], report["profiles_known"]) == (0, profiles, known)
+    assert empty.answer("memory", "read", "--agent", "reviewer")["text"] == "审合同，用中文回答。"
+
+
 # --- errors and progress -----------------------------------------------------------------------------------
 
 

@@ -2,11 +2,12 @@
 
 import click
 
-from memstore.cli.options import Target, limit_option, with_target
+from memstore.cli.options import Target, limit_option, llm_option, with_target
 from memstore.cli.output import show
 
 
 @click.command()
+@llm_option
 @click.option("--session", required=True, metavar="KEY", help="agent:channel:chat_id, or a bare chat id.")
 @with_target
 def extract(target: Target, *, session: str) -> None:

@@ -62,13 +62,15 @@ def _on_and_on(target: Target, *, now: bool) -> "WorkReport":
 
 @contextmanager
 def _ending_signals() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM. The second one does what it always does: not every model can be waited for."""
+    """Set by SIGTERM or the first Ctrl-C. The second Ctrl-C does what it always does: not every model can be waited for.
+    (SIGTERM may come twice at once, to the process and to its group.)"""
     ending = threading.Event()
     before: dict[signal.Signals, object] = {}
 
-    def end(_number: int, _frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         ending.set()
-        restore()
+        if number == signal.SIGINT:
+            restore()
 
     def restore() -> None:
         for number, handler in before.items():

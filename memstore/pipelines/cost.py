@@ -84,7 +84,7 @@ class Guard:
         if breaker.open_until is None:
             return False
         _check_closed(breaker, now)
-        with self.storage.write() as tx:
+        with self.storage.write(covered=True) as tx:
             # Of several workers one makes the trial; the others wait for its outcome.
             breaker = tx.breaker(model)
             if breaker.open_until is None:
@@ -108,7 +108,7 @@ class Guard:
 
     def book(self, usage: UsageRow, error: Exception | None, lease: Lease | None, *, trial: bool) -> None:
         """Book a call, and what it says of the model: any answer means that it works."""
-        with self.storage.write() as tx:
+        with self.storage.write(covered=True) as tx:
             tx.add_usage(usage)
             if lease is not None:
                 tx.note_cost(lease.job, usage.calls, usage.input_tokens, usage.output_tokens)

@@ -109,7 +109,7 @@ class ExtractRunner:
             found = excerpt(reader, task.backlog, task.cursor, task.settings, self._pipelines.zone)
         outcome = self._judged(lease, task, found) if found.window.new else None
         cut = self._cut(task, outcome.settled if outcome is not None else ())
-        with self._pipelines.storage.write() as tx:
+        with lease.write() as tx:
             self._check(tx, lease, task)
             if not _still_there(tx, task, found):
                 return None
@@ -174,7 +174,7 @@ class ExtractRunner:
     def _nothing_left(self, lease: Lease, task: _Task) -> bool:
         """End the job; what lies behind the cursor cannot be read, so that the cursor passes it by. False: something
         came in meanwhile."""
-        with self._pipelines.storage.write() as tx:
+        with lease.write() as tx:
             self._check(tx, lease, task)
             left = tx.backlog(task.of, task.session)
             if left is not None and left.messages > 0:

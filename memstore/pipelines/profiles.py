@@ -137,7 +137,7 @@ class ProfileRunner:
         if not force and due > now:
             return NotDue(due)
         if not run.view.is_news:
-            with self._pipelines.storage.write() as tx:
+            with lease.write() as tx:
                 self._finish(tx, lease, run, asked=False)
             return None
         try:
@@ -163,7 +163,7 @@ class ProfileRunner:
             text = None  # the rules found nothing to say; of a model an empty answer is a failure
         else:
             text = _checked(judgement.value, most, judgement.by, self.kind)
-        with self._pipelines.storage.write() as tx:
+        with lease.write() as tx:
             self._finish(tx, lease, run, asked=True)
             if text is not None:
                 _apply(tx, run, text, judgement, lease)

@@ -127,7 +127,7 @@ class SceneRunner:
         if (
             left_alone
         ):  # nobody spoke in these sessions for a day; the next one that is active takes them along
-            with self._pipelines.storage.write() as tx:
+            with lease.write() as tx:
                 lease.finish(tx)
             return None
         try:
@@ -138,7 +138,7 @@ class SceneRunner:
 
     def _write(self, lease: Lease, run: _Run) -> None:
         if not run.view.is_news:
-            with self._pipelines.storage.write() as tx:
+            with lease.write() as tx:
                 self._finish(tx, lease, run)
             return
         judge = self._pipelines.judge_for(run.of, run.settings, lease)
@@ -151,7 +151,7 @@ class SceneRunner:
             most=run.settings.scenes,
             max_chars=run.settings.scene_chars,
         )
-        with self._pipelines.storage.write() as tx:
+        with lease.write() as tx:
             self._finish(tx, lease, run)
             _Applying(tx, run, planned, judgement, lease.clock).apply()
 

@@ -7,6 +7,7 @@ one took over, applies nothing.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -28,22 +29,31 @@ SECOND = 1_000_000
 
 @dataclass(slots=True)
 class Lease:
-    """A job while it is carried out."""
+    """A job while it is carried out.
+
+    :param awaited: whether a caller is told of the result, and so relies on it.
+    """
 
     job: Job
     storage: Storage
     clock: Clock
     lease_s: float
+    awaited: bool = False
 
     def now(self) -> int:
         return to_micros(self.clock.now())
+
+    def write(self) -> AbstractContextManager[Writer]:
+        """A transaction of the job's. Without a caller who relies on it, it is not synced by itself: a loss of power may
+        take back the last ones whole, and what they did is done again. Those who record do not wait for the disk then."""
+        return self.storage.write(covered=not self.awaited)
 
     def renew(self) -> None:
         """Hold the job for another term: before each call of a model.
 
         :raises AlreadyRunning: when the lease ran out and another worker took the job over.
         """
-        with self.storage.write() as tx:
+        with self.write() as tx:
             now = self.now()
             if not tx.renew(self.job, now, now + round(self.lease_s * SECOND)):
                 raise AlreadyRunning(

@@ -4,11 +4,13 @@ Precision first. A wrong update takes a fact out of recall and a wrong skip neve
 leaves two memories where one would do: whatever is not certain is stored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from memstore.pipelines.rules import happenings, homes, kin, occupations, rule_slots, stances
 from memstore.pipelines.rules.likeness import covers, opposite, same
 from memstore.pipelines.rules.replacing import Candidate, replaced
+from memstore.pipelines.rules.stances import Relation
 from memstore.pipelines.rules.statement import Statement, read
 from memstore.pipelines.values import Compared, Comparison, Proposal, Verdict
 from memstore.types import Kind
@@ -57,11 +59,37 @@ def _verdict(number: int, proposal: Proposal, live: Sequence[_Live]) -> tuple[Ve
     covering, reason = _covering(statement, proposal.kind, live)
     if covering is not None:
         return _made(number, "skip", [covering], reason), ()
+    told = {id(one): _relation(proposal, one.content) for one in live if one.kind == proposal.kind}
+    repeated = [one for one in live if told.get(id(one)) == "same"]
+    if repeated:
+        return _made(number, "skip", repeated[:1], "says the same"), ()
     others = [one for one in live if one.kind == proposal.kind and one.priority >= 0]
+    related = [one for one in others if told[id(one)] is not None]
+    if related and (proposal.kind != "episodic" or len(related) == 1):
+        return _made(number, "update", related, _REASONS[told[id(related[0])]]), related
     targets, reason = _outdated(proposal.content, statement, others)
     if targets:
         return _made(number, "update", targets, reason), targets
     return Verdict(number, "store", reason="new"), ()
+
+
+def _relation(proposal: Proposal, old: str) -> Relation | None:
+    """How a proposal relates to a memory of its kind, by what both are about."""
+    comparers = _COMPARERS[proposal.kind]
+    return next(
+        (found for compare in comparers if (found := compare(proposal.content, old)) is not None), None
+    )
+
+
+_COMPARERS: dict[Kind, tuple[Callable[[str, str], Relation | None], ...]] = {
+    "persona": (stances.compare, homes.compare, occupations.compare, kin.compare),
+    "episodic": (happenings.compare,),
+    "instruction": (rule_slots.compare,),
+}
+_REASONS: dict[Relation | None, str] = {
+    "instead": "so no longer: the newer statement of the same",
+    "more": "says the same and more",
+}
 
 
 def _made(number: int, action: str, targets: Sequence[_Live], reason: str) -> Verdict:
