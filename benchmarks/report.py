@@ -55,6 +55,7 @@ def recall_settings(settings: Settings) -> dict[str, Any]:
     """What of a store's settings changes its answers."""
     others = (
         "timezone", "durability", "busy_timeout_s", "idle_checkpoint_s", "reserve_bytes", "network_file_system",
+        "lease_s", "nightly_backup_hour", "backup_keep", "daily_tokens",
     )  # fmt: skip
     return {
         field.name: dict(value) if isinstance(value := getattr(settings, field.name), Mapping) else value

@@ -24,6 +24,8 @@ from reliability_support import SCOPE, START, dump, lines_of
 
 MIB = 2**20
 TMPFS = 8 * MIB
+ROOM = 4 * MIB
+"""For a store on a small disk: an empty one takes most of a megabyte, and as much again in its log."""
 FILLER = " ".join(f"word{n % 50} and so on" for n in range(600))
 SIZES = (len(FILLER), 1_000, 0)
 """Of the texts, the largest first: a disk that has no room for one may have it for a smaller one."""
@@ -64,7 +66,7 @@ def model_place(stack: ExitStack, root: Path, *, full: str) -> Place:
     made = stack.enter_context(doubles())
     (root / "store.db.fallback").mkdir(mode=0o700)
     if full != "fallback":
-        made.plan.limit(root, 3 * MIB)
+        made.plan.limit(root, ROOM)
     if full != "both":  # a disk of its own
         made.plan.limit(root / "store.db.fallback", MIB // 8 if full == "fallback" else 100 * MIB)
     return Place(root, made.options, made.plan.lift, MIB)
@@ -78,7 +80,7 @@ def tmpfs_place(stack: ExitStack, root: Path, *, full: str) -> Place:
     if full != "both":
         mount(stack, folder, TMPFS if full == "fallback" else 64 * MIB)
     filler = (folder if full == "fallback" else root) / "filler"
-    filler.write_bytes(bytes(TMPFS - 3 * MIB))
+    filler.write_bytes(bytes(TMPFS - ROOM))
     return Place(root, {}, filler.unlink, MIB)
 
 

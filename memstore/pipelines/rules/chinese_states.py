@@ -73,6 +73,16 @@ STATES = (
     _rule(rf"{ME}\s?{ADVERBS}\s?(?:是|am)?\s?(?:an? )?(?:vegan|vegetarian|pescatarian|lactose intolerant|gluten free|left-handed|INFP|INTJ|introvert|extrovert)(?:的)?$", HEALTH),
     _rule(rf"{ME}\s?{ADVERBS}\s?(?:based|living|live|work|working|study|studying|intern) (?:in|at|for)\s?(?P<o>[^，。]{{2,24}})$", IDENTITY),
     _rule(rf"{ME}\s?{ADVERBS}\s?(?:prefer|love|hate|enjoy|don['’]t like)\s(?P<o>(?!it|this|that|you|这|那|你)[^，。]{{2,24}})$", PREFERENCE),
+    _rule(rf"(?:{ME})?{_NOW}{{1,3}}(?:自己|在家|全职)*(?:开(?:店|公司|餐馆|饭店|工作室|民宿|网店)|创业|做生意|带娃|带孩子|待业|失业|读研|读博|读大[一二三四]|上大[一二三四]|退休|备考|考研)(?:了|中|在家)*$", IDENTITY),
+    _rule(rf"{ME}{ADVERBS}(?:还)?没(?:有)?(?:结婚|结过婚|生孩子|要孩子|谈过恋爱|买房|买车|工作过|(?:学|去|坐|出|考|养|用)过(?!了)[^，。]{{0,8}})$", IDENTITY),
+    _rule(rf"{ME}们?家?有(?:个|一个|两个|三个|俩)[^，。没]{{0,3}}(?:{RELATIVES})[^，。了]{{0,14}}$", FAMILY),
+    _rule(rf"{ME}们家(?:有)?[一两二三四五六]个(?:孩子|人|娃|老人|女儿|儿子)$", FAMILY),
+    _rule(rf"{ME}老家(?:是|在)?{CHINESE_PLACES}[^，。了]{{0,6}}$", IDENTITY),
+    _rule(rf"{ME}(?:现在|已经)*怀孕(?:了|[^，。]{{1,6}}个?[月周]了?)$", HEALTH),
+    _rule(rf"{ME}有[^，。你他她这那没]{{1,14}}的习惯$", HABIT),
+    _rule(rf"{ME}的?[左右]?(?:耳朵?|眼睛?|胃|腰|膝盖|颈椎|心脏|皮肤|血压|血糖|血脂|尿酸|视力|听力|肠胃|腿脚|睡眠|口味|酒量|性格|脾气|记性|方向感)(?:一直|比较|很|不太|从小|也|都|最近)*(?:不好|不行|差|弱|偏?高|偏?低|敏感|听不见|看不见|失聪|失明|清淡|偏?[甜辣咸重淡]|不便|大|小|急|内向|外向|浅)$", HEALTH),
+    _rule(rf"{ME}{ADVERBS}(?:(?:坐|用)轮椅|戴(?:助听器|眼镜|隐形眼镜|牙套|假牙)|拄拐杖?)(?:的)?$", HEALTH),
+    _rule(rf"{ME}(?:现在|目前)*人?(?:现在|目前|还)*在\s?(?P<o>(?!Chrome|Excel|VS|Vim|Git|Docker|Linux|Windows|Word|Slack|Teams)[A-Z][a-z]{{3,14}}(?: [A-Z][a-z]{{2,12}})?)(?:了|这边)*$", IDENTITY),
     _rule(r"[^，。]{4,30}，(?:我(?:一直|向来|一贯|从来|多年)?(?:都|以来)?(?:就)?(?:是|有)?这(?:个|么个|样的?|种)?(?:习惯|做法|规矩|原则|讲究)|这(?:一直)?是我(?:一直|一贯|多年)?(?:以来)?的?(?:习惯|原则|做法|规矩))$", HABIT),
 )  # fmt: skip
 """What is told as a habit by the clause behind it (…，我一直是这个习惯) is matched whole, the rest by its first clause."""

@@ -44,7 +44,7 @@ _HYPOTHETICAL = re.compile(
 )
 _DEPENDS = re.compile(r"\b(?:will|would|could|had|going to|gonna|shall)\b|['’](?:ll|d)\b", re.IGNORECASE)
 _BEHIND = re.compile(
-    r"(?:from now on|going forward|in (?:the )?future|by default|every time|at all times|never [\w'’-]+(?: [\w'’-]+)?)",
+    r"(?:from now on|going forward|in (?:the )?future|by default|every time|always|at all times|never [\w'’-]+(?: [\w'’-]+)?)",
     re.IGNORECASE,
 )
 """What an order may have behind it."""

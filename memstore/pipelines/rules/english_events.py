@@ -28,10 +28,10 @@ _PAST = (
     r"retired|hiked|camped|hosted|interviewed|picked up|returned|renewed|postponed|delayed|pushed|brought forward|moved up|filed|finished|completed|delivered|migrated|switched|booked|saw (?:a|the|my)|spoke (?:at|with|to)|won|lost|passed|failed|broke|quit|resigned|adopted|celebrated|published|paid|received|ordered|closed|merged|fixed|rolled back|defended|applied|enrolled|registered|crashed|was (?:born|hospitali[sz]ed|promoted|accepted|hired|laid off|diagnosed|admitted|awarded)|were (?:accepted|evacuated)|welcomed|gave birth|donated|cancel+ed|rescheduled|fell|sprained|injured|agreed|hired|rented|leased|proposed|ran)"
 )
 WE = r"(?:i|we|my (?:wife|husband|partner|family|team|boss|son|daughter|mom|mum|dad|brother|sister|parents|girlfriend|boyfriend|company|manager|friend \w+|cat|dog)(?: and i)?|our team|the team|our company|our family)"
-_AHEAD = rf"(?:(?:i['’]m|we['’]re|i am|we are)\s(?:off|headed|heading|going back)\s(?:to|for|on)\s(?!bed\b|sleep\b|work\b)|{WE}(?:['’]m|['’]re| am| are| is)\s(?:scheduled|booked(?:\sin)?|due|down|registered|signed\sup)\sfor\s|{WE}(?:['’]m|['’]re|['’]ll| am| are| is| will(?: be)?| plan to| plan on| planned to| have to| need to| must| has to| got to| have got to)\s(?:going to\s|gonna\s|planning to\s|scheduled to\s|due to\s|also\s|finally\s|now\s|be\s|about to\s|set to\s|traveling to\s|off to\s){{0,2}}{_VERBS}\b)"
+_AHEAD = rf"(?:(?:i['’]m|we['’]re|i am|we are)\s(?:off|headed|heading|going back)\s(?:to|for|on)\s(?!bed\b|sleep\b|work\b)|{WE}(?:['’]m|['’]re| am| are| is)\s(?:scheduled|booked(?:\sin)?|due|down|registered|signed\sup)\sfor\s|{WE}(?:['’]m|['’]re|['’]s|['’]ll| am| are| is| will(?: be)?| plan to| plan on| planned to| have to| need to| must| has to| got to| have got to)\s(?:going to\s|gonna\s|planning to\s|scheduled to\s|due to\s|also\s|finally\s|now\s|be\s|about to\s|set to\s|traveling to\s|off to\s){{0,2}}{_VERBS}\b)"
 _EVENT = re.compile(
     rf"^(?:{_AHEAD}|{WE}(?: have| has|['’]ve got| have got| got| booked| scheduled| arranged| planned| set up| signed up for| reserved| bought| ordered| registered for) (?:a |an |the |my |our |another |two |three |tickets |to )?[^.;!?]{{0,40}}?\b(?:{_NOUNS}|tickets|trip|room|flights?|meetings?|interviews?)s?\b"
-    rf"|{WE} (?:just |finally |also |already |officially |successfully )*{_PAST}\b(?! (?:it|that) (?:wrong|again))|(?!(?:i|we|you|he|she|they|it)\b)(?:my|our|the|a|an|\w+ team['’]?s?)?\s?(?:[\w\-’']+ ){{0,4}}?{_NOUNS}s? (?:is|was|has been|got|will be|are|were|starts?|ends?|begins?|moved|takes place|expires?|['’]s)\b[^?]{{0,80}}|(?:my|our|the)\s(?:[\w\-’']+\s){{1,3}}?(?:launches|ships|goes live|opens|closes|leaves|departs|arrives|lands|expires|releases|ends|starts|begins)\b[^?]{{0,60}})",
+    rf"|{WE} (?:just |finally |also |already |officially |successfully )*{_PAST}\b(?! (?:it|that) (?:wrong|again))|(?!(?:i|we|you|he|she|they|it)\b)(?:my|our|the|a|an|\w+ team['’]?s?)?\s?(?:[\w\-’']+ ){{0,4}}?{_NOUNS}s? (?:is|was|has been|got|will be|are|were|starts?|ends?|begins?|moved|takes place|expires?|['’]s)\b[^?]{{0,80}}|(?:my|our|the)\s(?:[\w\-’']+\s){{1,3}}?(?:goes? up|goes? down|go(?:es)? back to (?:school|work)|starts? school|comes? back|moves? (?:in|out)|flies|renews|launches|ships|goes live|opens|closes|leaves|departs|arrives|lands|expires|releases|ends|starts|begins)\b[^?]{{0,60}})",
     re.IGNORECASE,
 )
 _COMING = re.compile(
@@ -47,7 +47,8 @@ _SUFFERED = re.compile(
 )
 _CANCELLED = r"(?:cancell?ed|called off|scrapped|postponed|pushed back|put on hold|backed out of|pulled out of|dropped out of|withdrew from|sold|returned)"
 OFF = re.compile(
-    rf"^(?:(?:i['’]m|we['’]re|i am|we are)\s(?:no longer\s(?!a\b|an\b)\w+ing|not\s\w+ing)\b[^?]{{0,60}}?\b(?:after all|any\s?more)(?!\w)[^?]{{0,20}}"
+    rf"^(?:(?:i['’]m|we['’]re|i am|we are)\s(?:no longer\s(?!a\b|an\b)\w+ing|not\s(?:going|running|attending|moving|flying|travell?ing|driving|hosting|joining|coming|taking|getting|visiting|buying|selling|throwing|having|doing|applying|renewing|competing|performing|speaking))\b(?! (?:it|this|that|to (?:use|do|lie|say)|errors?)\b)[^?]{{0,60}}?\b(?:after all(?! (?:the|these|those|of|my))|any\s?more(?=$|[.,;!]|\s(?:because|since|as|this|due|after)\b))(?!\w)[^?]{{0,20}}"
+    rf"|(?:i['’]m|we['’]re|i am|we are)\s(?:skipping|bailing\son|dropping\sout\sof|pulling\sout\sof|cancell?ing)\s(?:(?-i:[A-Z])\w+|(?:the|my|our)\s(?:[\w'’-]+\s){{0,3}}?{_NOUNS})\b[^?]{{0,30}}$"
     rf"|(?:i|we)\s(?:won['’]t be|will not be)\s\w+ing\b[^?]{{2,60}}?\bafter all"
     rf"|(?:the|my|our)\s(?!(?:request|build|job|task|process|script|download|upload|pipeline|thread)\b)(?:[\w'’-]+\s){{0,3}}?(?:{_NOUNS}|thing|plan|plans|tour|membership|subscription|order)\s(?:is|are|was|were|got|has been|have been)\s(?:now\s|just\s|all\s)?(?:off|{_CANCELLED}|not happening|on hold)(?:\s(?:indefinitely|again|now|because|due|until)[^?]{{0,40}})?$"
     rf"|(?:i|we)(?:['’]ve|\shave)?\s(?:just\s|already\s|finally\s|had\sto\s)*(?:{_CANCELLED}|cancel|call off|postpone)\s(?:the|my|our)\s(?!(?:request|build|job|task|process|script|download|upload|pipeline|value|function|order by)\b)(?:[\w'’-]+\s){{0,4}}?(?:{_NOUNS}|membership|subscription|order|plan|plans|car|house|flat|bike|tickets|gym)s?\b[^?]{{0,40}}$"
@@ -72,6 +73,7 @@ _TRIVIAL = re.compile(r"\b(?:see|do|try|get|make|fix|finish|finished|fixed|buy|s
 
 
 def event(clause: str, at: datetime) -> Candidate | None:
+    clause = _with_subject(clause)
     if OFF.match(clause) or _let_go(clause):
         return Candidate(clause, "episodic", CHANGE)
     if _TRIVIAL.search(clause):
@@ -86,6 +88,26 @@ def event(clause: str, at: datetime) -> Candidate | None:
     if not any(pattern.match(rest) for pattern in (_EVENT, _COMING, _SUFFERED, _NOUN_ONLY)):
         return None
     return Candidate(clause, "episodic", DEADLINE if _DUE.search(clause) else EVENT)
+
+
+_GOING = re.compile(
+    r"(?:flying|heading (?:to|out|back)|travell?ing|moving (?:to|out|in|house)|visiting (?:my|our|the|(?-i:[A-Z]))|seeing (?:my|the (?:doctor|dentist)|a (?:doctor|dentist|lawyer|therapist))"
+    r"|driving (?:to|up|down)|leaving (?:for|on|tomorrow)|getting (?:married|engaged|surgery)|having (?:surgery|dinner|lunch|a baby|guests))\b",
+    re.IGNORECASE,
+)
+_DID = re.compile(
+    r"(?:just\s|finally\s)?(?:got (?:promoted|married|engaged|divorced|fired|hired|laid off|accepted|rejected|a (?:new )?(?:job|raise|promotion|dog|cat|puppy|kitten|car|house)|an? (?:\w+ )?(?:offer|interview)|my|the (?:job|offer|keys))"
+    r"|had (?:my|surgery|an? (?:interview|appointment|baby|operation))|signed (?:up for|the (?:lease|contract)|a (?:lease|contract))|bought (?:an?|my|our)|sold (?:my|our)|broke my|booked (?:an?|my|our|the)|adopted|quit my|passed my|accepted (?:an?|the) (?:\w+ )?(?:offer|job)"
+    r"|turned down|enrolled|graduated|started (?:a new job|my new))\b",
+    re.IGNORECASE,
+)
+
+
+def _with_subject(clause: str) -> str:
+    """The clause with the subject that it leaves out: "flying to Oslo tomorrow", "just got promoted"."""
+    if _GOING.match(clause):
+        return f"I'm {clause}"
+    return f"I {clause}" if _DID.match(clause) else clause
 
 
 def _let_go(clause: str) -> bool:

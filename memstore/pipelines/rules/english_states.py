@@ -12,7 +12,7 @@ from memstore.pipelines.rules.candidates import (
     PREFERENCE,
     Rule,
 )
-from memstore.pipelines.rules.english_words import ADVERBS, I_AM, I_HAVE, JOBS, ME, NOT_VAGUE, RELATIVES, TECH
+from memstore.pipelines.rules.english_words import ADVERBS, I_AM, I_HAVE, JOBS, ME, NOT_VAGUE, RELATIVES
 
 
 def _rule(pattern: str, priority: int) -> Rule:
@@ -35,14 +35,14 @@ _COMES = r"(?!(?:this|that|it|he|she|they|you|what|your|who|which|work|my\s(?:bo
 
 STATES = (
     _rule(rf"(?:i['’]m|i\sam|im)\s(?:definitely\s|really\s)?more\s(?:of\s)?an?\s(?P<o>(?!(?:idiot|mess|fool|loser|problem)\b)[\w ]{{1,24}}?\s{_PERSON})$", PREFERENCE),
-    _rule(rf"{I_AM}(?:not\s)?(?:an?\s)(?:big\s|huge\s|avid\s|keen\s|heavy\s|total\s)?(?P<o>(?:[\w-]+\s){{1,2}}(?:person|lover|drinker|eater|enthusiast|buff|nerd|geek|owner|hater|addict))$", PREFERENCE),
+    _rule(rf"{I_AM}(?:not\s)?(?:an?\s)(?:big\s|huge\s|avid\s|keen\s|heavy\s|total\s)?(?P<o>(?:[\w-]+\s){{1,2}}(?:person|lover|drinker|eater|enthusiast|buff|nerd|geek|owner|hater|addict|sleeper|learner|cook|travell?er|swimmer|beginner))$", PREFERENCE),
     _rule(rf"{I_AM}(?:not|never)\s(?:an?\s(?:big\s|huge\s)?fan\sof|big\son|into|keen\son|fond\sof|crazy\sabout|comfortable\swith)\s(?P<o>{NOT_VAGUE}[^;!?]{{2,40}})$", PREFERENCE),
     _rule(rf"(?:{ME}|im\s){_CANNOT}\s(?P<o>{_ABILITY})(?:\s(?:at\sall|yet|myself))?$", PREFERENCE),
     _rule(rf"{ME}{_NOT}\s(?:really\s)?(?P<o>drive|smoke|drink|vape|gamble|cook|dance|drink\salcohol|eat\sout)(?:\s(?:at\sall|much))?$", PREFERENCE),
     _rule(rf"{ME}(?:don['’]?t|do\snot)\s(?:actually\s|even\s)?(?:have|own)\s(?:an?\s|any\s|my\sown\s)?(?P<o>{_LACKED})(?:\s(?:of\smy\sown|at\shome|either))?$", IDENTITY),
     _rule(rf"{ME}have\sno\s(?P<o>{_LACKED})$", IDENTITY),
     _rule(r"(?:can['’]?t|cannot)\s(?:eat|drink|have|stand|tolerate)\s(?P<o>(?!(?:it|this|that|them|the|you|more|any\smore)\b)[\w ,'-]{3,40})$", PREFERENCE),
-    _rule(rf"(?:no\s)?(?!(?:you|they|he|she|it|this|that|there)\b)[\w '’-]{{2,28}}\s(?:are|is|aren['’]t|isn['’]t|are\snot|is\snot|are\sno\slonger|is\sno\slonger)\s(?:not\s|strictly\s|never\s|now\s|no\slonger\s)?{_ALLOWED}\s(?:in|on|at|inside|near|around)\s(?:my|our)\s[\w '’-]{{2,30}}$", PREFERENCE),
+    _rule(rf"(?:no\s)?(?!(?:you|they|he|she|it|this|that|there)\b)[\w '’-]{{2,28}}\s(?:are|is|aren['’]t|isn['’]t|are\snot|is\snot|are\sno\slonger|is\sno\slonger)\s(?:not\s|strictly\s|never\s|now\s|no\slonger\s)?{_ALLOWED}\s(?:in|on|at|inside|near|around)\s(?:my|our)\s(?!(?:story|novel|game|book|code|app|function|world|script|config|essay|project|schema|test)\b)[\w '’-]{{2,30}}$", PREFERENCE),
     _rule(rf"{ME}teach\s(?P<o>(?!(?:you|him|her|them|it|me|how|that|this|myself)\b)[a-z][\w '’&-]{{2,50}})$", IDENTITY),
     _rule(rf"{ME}work\s(?:only\s|mostly\s|fully\s|the\s)?(?P<o>(?:night|day|late|early|graveyard|rotating|weekend)\sshifts?|nights|weekends|shifts|remotely|remote|from\shome|part-time|full-time|freelance|overnight|for\smyself)(?:\s(?:at|in|for|as|from|most|on)\s[\w '’-]{{2,40}})?$", IDENTITY),
     _rule(rf"{ME}(?:just\s)?(?:went|turned|became)\s(?:fully\s|completely\s)?(?P<o>freelance|vegan|vegetarian|keto|self-employed|solo|part-time|full-time|remote|sober|gluten-free|teetotal)(?:\s(?:last|this|in|two|a|since)\s[\w ]{{2,20}})?$", CHANGE),
@@ -53,10 +53,17 @@ STATES = (
     _rule(rf"{I_AM}(?:an?\s)?(?:\w+\s)?(?P<o>(?:mum|mom|dad|father|mother|parent|grandparent|grandma|grandpa)\s(?:of|to)\s[\w ]{{2,24}})$", FAMILY),
     _rule(rf"{I_AM}(?:doing|finishing|pursuing|getting|working\stowards?)\s(?P<o>(?:an?|my)\s(?:phd|master['’]?s|mba|bachelor['’]?s|degree|residency|apprenticeship|postdoc|law\sdegree)\b[\w ,'’-]{{0,40}})$", IDENTITY),
     _rule(rf"{ME}(?P<o>(?:commute|travel\sto\swork|get\sto\swork|cycle\sto\swork|bike\sto\swork|walk\sto\swork|drive\sto\swork)\b[\w ,'’-]{{0,40}})$", HABIT),
-    _rule(rf"{I_AM}in\s(?!{TECH}\b)(?P<o>(?-i:[A-Z])[a-z][\w .'’-]{{1,24}}?)\snow$", IDENTITY),
     _rule(r"(?:my|our)\snew\s(?:place|home|flat|house|apartment|job|employer|company)\sis\s(?:in|at|with)?\s?(?P<o>(?-i:[A-Z])[\w .'’-]{1,30})$", IDENTITY),
     _rule(rf"(?:{ME}|{I_HAVE})(?:(?:have\s)?left|quit|resigned\sfrom)\s(?!(?:it|the\s(?:chat|meeting|page|house|door|app)|my\s(?:phone|keys|bag|house|laptop))\b)(?P<o>(?-i:[A-Z])[\w .&'’-]{{1,30}})\s(?:and\s(?:joined|started\sat|now\swork\s(?:at|for)|am\snow\sat)|for|to\sjoin)\s(?-i:[A-Z])[\w .&'’-]{{1,30}}$", CHANGE),
-    _rule(rf"(?:my|our)\s(?:{RELATIVES})(?:\s(?-i:[A-Z])[\w'’-]+)?\s(?:is|are|works?\sas)\s(?:an?\s)?(?:\w+\s){{0,3}}(?:{JOBS}|(?-i:[A-Z])[a-z]+(?:ish|ese|an|ian|ch)|corgi|poodle|beagle|labrador|tabby|siamese|retriever|husky|pug|terrier|ragdoll|persian|dachshund|collie)\b[\w ,'’-]{{0,40}}$", FAMILY),
+    _rule(rf"(?:my|our)\s(?:{RELATIVES})(?:\s(?-i:[A-Z])[\w'’-]+)?(?:\s(?:is|are|works?\sas)|[\'’]s)\s(?:an?\s)?(?:\w+\s){{0,3}}(?:{JOBS}|(?-i:[A-Z])[a-z]+(?:ish|ese|an|ian|ch)|corgi|poodle|beagle|labrador|tabby|siamese|retriever|husky|pug|terrier|ragdoll|persian|dachshund|collie)\b[\w ,'’-]{{0,40}}$", FAMILY),
+    _rule(rf"(?:my|our)\s(?:{RELATIVES})(?:\s(?-i:[A-Z])[\w'’-]+)?\s(?:has|have|suffers\sfrom|was\sdiagnosed\swith)\s(?:an?\s|type\s\d\s)?(?:[\w-]+\s){{0,2}}(?:allerg(?:y|ies)|asthma|diabetes|adhd|autism|celiac|epilepsy|dyslexia|arthritis|dementia|cancer|kids|children)\b[\w ,'’-]{{0,30}}$", HEALTH),
+    _rule(rf"{I_AM}(?:\d+\s(?:weeks|months)\s)?(?P<o>pregnant|breastfeeding|left[\s-]handed|colou?r[\s-]?blind|deaf|blind|hard\sof\shearing|gluten[\s-]free|sober|hypertensive)\b(?:\s(?:with|in|since|for|and)\s[\w ,'’-]{{2,30}})?$", HEALTH),
+    _rule(rf"{ME}(?:don['’]?t|do\snot)\sdo\s(?P<o>caffeine|dairy|gluten|sugar|alcohol|drugs|mornings|carbs|spicy(?:\sfood)?|social\smedia|seafood|pork|red\smeat)$", PREFERENCE),
+    _rule(rf"{ME}use\s(?:an?\s)(?P<o>wheelchair|hearing\said|cane|walker|screen\sreader|cpap(?:\smachine)?|insulin\spump|pacemaker)\b[\w ,'’-]{{0,30}}$", HEALTH),
+    _rule(rf"{I_AM}(?:completely\s|fairly\s)?(?:new\sto|a\s(?:complete\s)?beginner\s(?:in|at|with)|self-taught\sin)\s(?P<o>(?!(?:this|that|it|the|these|your|you)\b)[\w +#.'’-]{{2,40}})$", PREFERENCE),
+    _rule(rf"{ME}(?:mostly\s|mainly\s|only\s)?(?:read|watch|listen\sto|cook|eat|drink|play)\s(?:mostly|mainly|only|a\slot\sof|lots\sof)\s(?P<o>(?!(?:this|that|it|the)\b)[\w ,'’-]{{2,40}})$", PREFERENCE),
+    _rule(rf"(?:{ME}|{I_HAVE})(?:co-?founded|started|opened)\s(?:my\sown\s|an?\s)(?P<o>[\w '’-]{{0,24}}(?:startup|company|business|studio|agency|shop|store|restaurant|cafe|practice|charity|nonprofit))\b[\w ,'’-]{{0,30}}$", IDENTITY),
+    _rule(rf"(?:{I_AM}|we['’]re\s|we\sare\s)based\sout\sof\s(?P<o>[\w ,.'’-]{{2,30}})$", IDENTITY),
     _rule(rf"(?:my|our)\s(?:{RELATIVES})(?:\s(?-i:[A-Z])[\w'’-]+)\s(?:has|is|are|works|lives|loves|hates|likes|studies|teaches|can['’]t|doesn['’]t|turned)\s[\w ,'’-]{{1,50}}$", FAMILY),
 )  # fmt: skip
 AT_WORK = re.compile(

@@ -66,7 +66,7 @@ _PERSONA = (
     _rule(rf"(?:my|our)\s(?:\d+[-\s]year[-\s]old\s)?{RELATIVES}['’]?s?(?:,?\s(?-i:[A-Z])[\w]+,?)?\s(?:name\sis|names\sare|is\scalled|are\scalled|is\snamed|is\sallergic\sto|lives?\sin|works?\s(?:at|as|for|in)|is\s(?:an?\s)(?:\w+\s){{0,3}}(?:{JOBS}|retriever|terrier|poodle|beagle|corgi|labrador|tabby|siamese)|is\s\d{{1,2}}|turned\s\d{{1,2}}|loves?|likes?|hates?|speaks?|goes\sto|is\s(?-i:[A-Z])[a-z]+)\b[^;!?]{{0,60}}$", FAMILY),
     _rule(rf"(?:{ME}|{I_HAVE}|we\s|we['’]ve\s)(?:have|adopted|got|own)\s(?:a|an|one|two|three|four|five|\d)\s(?:[\w\-]+\s){{0,3}}{RELATIVES}\b[^;!?]{{0,60}}$", FAMILY),
     _rule(rf"(?:{ME}|{I_HAVE})(?:no\slonger|stopped|quit|gave\sup|given\sup|don['’]t)\s(?P<o>(?!(?:it|that|this|know|think|have\stime|care|understand|want|need|see|get|mind|believe|feel|remember|agree|like)\b)[^;!?]{{2,60}}?)(?:\sany\s?more|\sany\slonger)$", CHANGE),
-    _rule(rf"{I_AM}not\s(?P<o>(?!(?:sure|it|that|this)\b)[^;!?]{{2,40}}?)\s(?:any\s?more|any\slonger)$", CHANGE),
+    _rule(rf"{I_AM}not\s(?P<o>(?!(?:sure|it|that|this|getting|seeing|having|able|using\s(?:it|this|that)|in|receiving|hitting)\b)[^;!?]{{2,40}}?)\s(?:any\s?more|any\slonger)$", CHANGE),
     _rule(rf"(?:{ME}|{I_HAVE}|{I_AM})(?:no\slonger|quit|stopped|gave\sup|given\sup|done\swith)\s(?P<o>(?!(?:it|that|this|know|think|care|understand|because|the\s(?:app|program|game|process|container|server))\b)[^;!?]{{3,60}})$", CHANGE),
     _rule(rf"(?:{ME}|{I_HAVE}|we\s{ADVERBS}|we['’]ve\s{ADVERBS})(?:switched|migrated|converted|transitioned|changed|upgraded)\s(?:over\s|my\s\w+\s)?(?:from\s[^;!?]{{2,30}}?\s)?to\s(?P<o>{OBJECT})$", CHANGE),
     _rule(rf"(?:{ME}|{I_HAVE}|we\s{ADVERBS}|we['’]ve\s{ADVERBS})(?:replaced|swapped|ditched|dropped)\s[^;!?]{{2,30}}?\s(?:with|for|in\sfavou?r\sof|to)\s(?P<o>{OBJECT})$", CHANGE),
@@ -102,7 +102,7 @@ def trait(clause: str, at: datetime, *, moved: bool = False) -> Candidate | None
         r"\b(?:no longer|any ?more|switched|quit|stopped)\b", clause, re.IGNORECASE
     ):
         return None
-    changes = re.search(r"\b(?:moved|relocated|switched|quit|stopped|gave up|joined|started|promoted|graduated|migrated|adopted|replaced|born|birthday|diagnosed)\b", clause, re.IGNORECASE)  # fmt: skip
+    changes = re.search(r"\b(?:moved|relocated|switched|quit|stopped|gave up|joined|started|promoted|graduated|migrated|adopted|replaced|founded|cofounded|opened|born|birthday|diagnosed)\b", clause, re.IGNORECASE)  # fmt: skip
     if _MOMENTARY.search(clause) and not changes:
         return None
     dates = resolve(clause, at)

@@ -25,7 +25,7 @@ RELATIVES = (
     r"twins|(?:golden\s|border\s|german\s|french\s)?(?:retriever|labrador|lab|poodle|corgi|beagle|husky|tabby|siamese|terrier|bulldog|dachshund|collie|shepherd|pug)|dog|cat|puppy|kitten|parrot|hamster|rabbit|horse|turtle|pet|nephew|niece|cousin|uncle|aunt|roommate|flatmate|boss|manager|supervisor|advisor|mentor|family)s?"
 )
 FIELDS = (
-    r"(?:(?:full|first|last|real|middle|family|user)\s?)?name|nickname|birthday|birth\sdate|date\sof\sbirth|age|height|weight|shoe\ssize|blood\stype|star\ssign|zodiac\ssign|job|job\stitle|title|role|position|profession|occupation|employer|company|team|department|"
+    r"(?:budget|salary|rent|bedtime|commute|household|(?:full|first|last|real|middle|family|user)\s?)?name|nickname|birthday|birth\sdate|date\sof\sbirth|age|height|weight|shoe\ssize|blood\stype|star\ssign|zodiac\ssign|job|job\stitle|title|role|position|profession|occupation|employer|company|team|department|"
     r"project|major|degree|school|university|alma\smater|hometown|home\stown|home|nationality|native\slanguage|first\slanguage|mother\stongue|email(?:\saddress)?|phone(?:\snumber)?|address|time\s?zone|pronouns(?:\s)?|hobby|hobbies|laptop|computer|phone|editor|ide|shell|os|operating\ssystem|"
     r"browser|keyboard|tech\sstack|stack|main\slanguage|(?:primary|main|default|daily)\s[\w\s]{2,30}|car|bike|religion|diet|goal|motto|website|blog|github(?:\shandle)?|handle|username|working\shours|work\shours"
 )

@@ -1,7 +1,7 @@
 """L1 without a model: memories from what the speakers state themselves."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,7 +9,8 @@ from memstore.pipelines.rules import chinese, english
 from memstore.pipelines.rules.candidates import Candidate
 from memstore.pipelines.rules.corrections import with_corrections
 from memstore.pipelines.rules.dates import Found, resolve, with_dates
-from memstore.pipelines.rules.own_words import own_sentences
+from memstore.pipelines.rules.own_words import Sentence, own_sentences
+from memstore.pipelines.rules.rule_slots import joined_orders
 from memstore.pipelines.rules.situations import situation
 from memstore.pipelines.values import MAX_MEMORY_CHARS, Extraction, Proposal, Said, Window
 
@@ -58,11 +59,15 @@ def _proposals(message: Said) -> Iterator[Proposal]:
     sentences = with_corrections(own_sentences(message.text))
     if len(sentences) == 1:
         sentences = [replace(sentences[0], alone=True)]
+    for candidate in joined_orders(_candidates(sentences, message.at)):
+        if message.by_principal or candidate.kind == "episodic":
+            yield _proposal(candidate, message)
+
+
+def _candidates(sentences: Sequence[Sentence], at: datetime) -> Iterator[Candidate]:
     for sentence in sentences:
         rules = chinese if chinese.is_chinese(sentence.text) else english
-        for candidate in rules.candidates(sentence, message.at):
-            if message.by_principal or candidate.kind == "episodic":
-                yield _proposal(candidate, message)
+        yield from rules.candidates(sentence, at)
 
 
 def _proposal(candidate: Candidate, message: Said) -> Proposal:

@@ -2,12 +2,13 @@
 decision on the same."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from memstore.pipelines.rules.numerals import plain_numbers
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import ENDED, NOT, WHEN, read
+from memstore.pipelines.rules.statement import COMMA, ENDED, NOT, WHEN, read
 
 _MONTHS = {
     "january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9, "october": 10,
@@ -24,11 +25,11 @@ _MOVE = re.compile(
     r"|\b(?:(?:is|was|has|have|been|got|now|had|just) )*(?:moved|rescheduled|postponed|pushed(?: back)?|brought forward|delayed|shifted|changed)\b(?: up)?"
 )
 _OFF = re.compile(
-    r"(?:已经?|被|临时|也|都|突然|最后){0,3}(?:取消|作废|泡汤|告吹|搁置|黄)了?|不(?:办|开)了"
+    r"(?:已经?|被|临时|也|都|突然|最后){0,3}(?:取消|作废|泡汤|告吹|搁置|黄|退掉?(?=了))了?|不(?:办|开)了"
     r"|\b(?:(?:is|was|has|have|been|got|were|are|had to|we|i) )*(?:cancel(?:l?ed)?|called off|call off|scrap(?:ped)?|not happening|on hold)\b|\b(?:is|are) (?:now )?off\b|\bwon't happen\b|\b(?:forget|ditch|drop)(?: about)? (?=the|my|our)"
 )
 _NOT_GOING = re.compile(
-    r"不(?:去|参加|跑|考|搬|租|报|买)(?P<what>[^，,。]{0,12}?)了(?=$|[，,])"
+    r"不(?P<do>去|参加|跑|考(?!虑|察|验)|搬|租|报|买|读|办|学)(?P<what>[^，,。]{0,12}?)了(?=$|[，,])"
     r"|\b(?:i'm|we're|i am|we are|the user is) (?:not|no longer) (?P<verb>\w+ing)\b(?P<en>[^,.;]*?) ?\b(?:after all|any ?more)|\b(?:i'm|we're|i am|we are|the user is) no longer (?P<verb2>\w+ing)\b(?P<en2>[^,.;]*)"
 )
 _PLANNED = re.compile(
@@ -49,7 +50,7 @@ _LIGHT = frozenset(
 )
 _MEANS = frozenset("航班 飞机 高铁 火车 动车 flight train".split())  # noqa: SIM905
 """How one gets there, which need not be told."""
-_ALIKE = {"看牙": "牙", "牙医": "牙", "牙科": "牙", "洗牙": "牙", "开会": "会议", "会": "会议", "飞机": "航班", "机票": "航班", "dental": "dentist", "release": "launch", "releas": "launch", "上线时间": "上线", "发布": "上线", "wed": "wedding"}  # fmt: skip
+_ALIKE = {"看牙": "牙", "牙医": "牙", "牙科": "牙", "洗牙": "牙", "开会": "会议", "会": "会议", "饭局": "吃饭", "聚餐": "吃饭", "飞机": "航班", "机票": "航班", "dental": "dentist", "release": "launch", "releas": "launch", "上线时间": "上线", "发布": "上线", "wed": "wedding"}  # fmt: skip
 
 
 Date = tuple[int | None, int, int | None]
@@ -135,9 +136,11 @@ def compare(new: str, old: str) -> Relation | None:
         or _NOT_GOING.search(read(old).text)
     ):
         return None
-    ahead = _ahead(old)
-    if ahead and (event := _gone(text)) is not None:
-        return "instead" if _same_event(happening(event), other, strict=False) else None
+    ahead = is_ahead(old)
+    if read(old).tokens.count(COMMA) > 1:
+        return None
+    if ahead and (gone := _gone(text)):
+        return "instead" if any(_same_event(happening(event), other) for event in gone) else None
     moved = _MOVE.search(text)
     if moved and ahead and other.dates:
         return "instead" if _was_moved(text, moved, other) else None
@@ -146,7 +149,7 @@ def compare(new: str, old: str) -> Relation | None:
     return _told_again(new, old)
 
 
-def _ahead(old: str) -> bool:
+def is_ahead(old: str) -> bool:
     """Whether the old text tells of what is to come, not of what was."""
     if _PLANNED.search(read(old).text):
         return True
@@ -159,32 +162,28 @@ _WAS = re.compile(
 )
 
 
-def _gone(text: str) -> str | None:
-    """The event that is called off, in words."""
+def _gone(text: str) -> Sequence[str]:
+    """The event that is called off, in words; with what was to be done (读博) and without (去云南)."""
     refused = _NOT_GOING.search(text)
     if refused is not None:
-        rest = refused["what"] or " ".join(
-            filter(None, (refused["verb"], refused["en"], refused["verb2"], refused["en2"]))
-        )
-        before = text[: refused.start()]
-        return f"{_OFF.sub(' ', before)} {rest}".replace("thing", " ")
+        names = ("what", "verb", "en", "verb2", "en2")
+        rest = " ".join(filter(None, (refused[name] for name in names)))
+        before = _OFF.sub(" ", text[: refused.start()]).replace("thing", " ")
+        return f"{before} {rest}", f"{before} {refused['do'] or ''}{rest}"
     off = _OFF.search(text)
     if off is None:
-        return None
+        return ()
     head = text[: off.start()]
-    return (
-        head
-        if head.strip(" ,，我们") not in ("", "i", "we", "i've", "we've")
-        else re.split("[,，]", text[off.end() :])[0]
-    )
+    bare = head.strip(" ,，我们") in ("", "i", "we", "i've", "we've")
+    return (re.split("[,，]", text[off.end() :])[0] if bare else head,)
 
 
-def _same_event(event: Happening, old: Happening, *, strict: bool) -> bool:
-    """``strict``: with a date in common, where both have one."""
+def _same_event(event: Happening, old: Happening) -> bool:
+    """Whether the words of the event are among those of the old one, and no date speaks against it."""
     if not event.about or not event.about <= old.about or old.negations:
         return False
     if not event.dates or not old.dates:
-        return not strict
+        return True
     return any(_fit(a, b) for a in event.dates for b in old.dates)
 
 
@@ -195,7 +194,7 @@ def _was_moved(text: str, moved: re.Match[str], old: Happening) -> bool:
     if not before.strip(" 我们iwe'v") and (object_ := re.match(r" (?P<what>.+?) (?:from|to|until) ", behind)):
         before = object_["what"]
     event = happening(f"{before} {origin['old'] if origin else ''}".replace("从", " "))
-    return _same_event(event, old, strict=False)
+    return _same_event(event, old)
 
 
 def _other_choice(text: str, old: str) -> bool:

@@ -15,11 +15,13 @@ _ZH = re.compile(
 )
 _EN = re.compile(
     r"(?:i|we|(?:the )?user|(?:my|our|(?:the )?user's) (?:new )?(?:home|place|house|flat|apartment))(?:'m| am|'re| are| is|'ve| have| has)? ?(?:now |currently |just |recently |finally )*"
-    r"(?:(?:lives?|living|resides?|based|settled) (?:in|at|near)|(?P<moved>(?:moved|relocated|moved back|emigrated)(?: from [^,;.]{2,24}?)? (?:to|into))|in) (?P<place>[a-z][^;.]{1,40}?)(?P<now> now)?$"
+    r"(?:(?:rents? (?:an? )?(?:flat|apartment|house|room|place|studio) in|(?:lives?|living|resides?|based|settled) (?:in|at|near))|(?P<moved>(?:moved|relocated|moved back|emigrated)(?: from [^,;.]{2,24}?)? (?:to|into))|in) (?P<place>[a-z][^;.]{1,40}?)(?P<now> now)?$"
 )
 _NOT_NOW = re.compile(
     "酒店|宾馆|民宿|旅馆|朋友家|宿舍|学校|医院|出差|旅游|打算|计划|准备|想|可能|以前|曾|之前(?!说)|原来|小时候|如果|临时|暂时|下个?月|明年|妈|爸|父母|\\b(?:used to|lived|plan|want|might|would|will|if|temporarily|hotel|once|formerly|next (?:week|month|year))\\b"
 )
+_BESIDES = re.compile("并|且|工作|上班|做|养|喜欢|和.+[住起]|\\b(?:with|and|works?|since|while)\\b")
+"""The text says something else too, which would be lost."""
 _NO_PLACE = re.compile(
     r"^(?:(?:a|an|the|my|our|this|that|it|his|her|love|trouble|bed|on|here|there)\b|(?:slack|teams|notion|vs ?code|vim|aws|azure|docker|\w*sql\w*|postgres)\b|[一两几这那哪]|楼|得|过|着|院|校)"
 )
@@ -56,7 +58,7 @@ def home(text: str) -> Home | None:
         if (
             spoken.isascii()
             and " in " in f" {spoken} "
-            and not re.search("liv|resid|based|settled|moved|relocat|home|place", spoken)
+            and not re.search("liv|rent|resid|based|settled|moved|relocat|home|place", spoken)
             and not found["now"]
         ):
             continue
@@ -64,7 +66,7 @@ def home(text: str) -> Home | None:
         news = bool(found["moved"] or found["now"]) or bool(
             re.search(r"现在|如今|目前|搬|\bnow\b|\bnew\b|moved", normal)
         )
-        return Home(words, found["place"].replace(" ", ""), news, len(clauses)) if words else None
+        return Home(words, found["place"].strip(), news, len(clauses)) if words else None
     return None
 
 
@@ -76,10 +78,12 @@ def compare(new: str, old: str) -> Relation | None:
     one, other = home(new), home(old)
     if one is None or other is None:
         return None
+    if _BESIDES.search(other.written):
+        return None
     if one.written == other.written:
         return "same" if one.clauses == 1 or one.clauses <= other.clauses else None
     if one.written.startswith(other.written) or other.place < one.place:
         return "more" if other.clauses == 1 else None
     if other.written.startswith(one.written) or one.place & other.place:
         return None
-    return "instead"
+    return "instead" if other.clauses == 1 else None

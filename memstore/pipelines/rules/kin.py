@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import read
+from memstore.pipelines.rules.statement import COMMA, read
 
 _ANIMALS = "猫|狗|兔子?|仓鼠|鹦鹉|乌龟|cat|dog|rabbit|hamster|parrot|turtle|puppy|kitten|horse"
 _CHILDREN = "女儿|儿子|daughter|son|baby"
@@ -52,6 +52,8 @@ _HAS = re.compile(
 def compare(new: str, old: str) -> Relation | None:
     """Whether the new text is about the one whom the old one is about, and says no more, or all of it and more."""
     one, other = read(new).text, read(old).text
+    if not read(new).tokens or not read(old).tokens:
+        return None
     if _contradicts(one, other):
         return "instead"
     whom = _only(one)
@@ -94,7 +96,7 @@ def _said(text: str) -> set[str]:
 def _contradicts(new: str, old: str) -> bool:
     """Whether the old text says that there is none, and the new one tells of one."""
     none = _NONE.search(old)
-    if none is None or _NONE.search(new) or not _HAS.search(new):
+    if none is None or COMMA in read(old).tokens or _NONE.search(new) or not _HAS.search(new):
         return False
     belies = _BELIES.get(none["zh"] or none["en"] or none["en2"] or "")
     return belies is not None and belies.search(new) is not None

@@ -8,13 +8,14 @@ from memstore.pipelines.rules.chinese_words import JOBS as CHINESE_JOBS
 from memstore.pipelines.rules.english_words import JOBS as ENGLISH_JOBS
 from memstore.pipelines.rules.places import CHINESE_PLACES
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import read
+from memstore.pipelines.rules.statement import COMMA, read
 
 _WHO = "(?:(?:我|用户|本人)(?:本人)?|(?:the )?user|i(?:'m| am)?)?"
 _ZH = re.compile(
     rf"(?:(?:我|用户|本人))?(?:现在|目前|如今|已经|刚|最近|主要|一直)*(?:"
     rf"(?:在|于|去了|到了)\s?(?P<at>[^，,。；]{{1,24}}?)\s?(?:(?:工作|上班|任职|就职|供职|教书)|(?:当|做|担任|任|教|搞)(?:了|一?[名个位])?\s?(?P<role>[^，,。；了]{{1,20}}))(?:了|的|多年|[^，,。]{{1,3}}年了?)?"
     rf"|(?:是|当|做|任)(?:了|一?[名个位])?\s?(?P<role2>[^，,。；的了]{{0,12}}?(?:{CHINESE_JOBS}|撰稿人|柜员|研究员|[a-z]{{2,20}}(?: [a-z]{{2,20}})?))(?:了|的)?"
+    rf"|(?:改行|转行|改做|转做)(?:去|当|做|搞|干)*(?P<role3>[^，,。；了]{{1,12}}?)了?"
     rf"|(?:跳槽|换|跳|转|入职|加入)(?:到了?|去了?|了)?\s?(?P<at2>[^，,。；了]{{2,20}}?)\s?(?:工作|上班)?了?(?:当|做)?"
     r")(?:[，,].{0,40})?$"
 )
@@ -31,6 +32,8 @@ _NEWS = re.compile(
 _PAST = re.compile(
     "以前|曾|之前(?!说)|原来|想|打算|希望|如果|准备|计划|可能|副业|兼职|实习过|也在|\\b(?:used to|worked|former|want|plan|might|would|part-time|side|also|volunteers?)\\b"
 )
+_BESIDES = re.compile("并|而且|同时|还|喜欢|住|养|\\b(?:and|with|while)\\b")
+"""The text says something else too, which would be lost."""
 _NOT_WORK = re.compile(
     rf"^(?:{CHINESE_PLACES}$|家|学|读|北方|南方|海边|外|一起|线上|周|晚|早|国外|这|那|home\b|peace|trouble|the (?:office|gym|park)|night|[\d:]+$)|上学|读书|长大"
 )
@@ -50,10 +53,12 @@ class Job:
 def job(text: str) -> Job | None:
     """The user's present job, where the text tells of it."""
     normal = read(text).text.strip(" .。!！")
-    if _PAST.search(normal) or read(text).negations:
+    if not read(text).tokens or _PAST.search(normal) or read(text).negations:
         return None
     pattern = _EN if normal.isascii() else _ZH
-    found = pattern.match(re.sub(r"^(?:update|更新)\s?(?:一下)?[:：]\s?", "", normal))
+    spoken = re.sub(r"^(?:update|更新)\s?(?:一下)?[:：]\s?", "", normal)
+    clauses = [spoken, *re.split("[,，](?! )", spoken)]
+    found = next((match for clause in clauses if (match := pattern.match(clause)) is not None), None)
     if found is None:
         return None
     groups = found.groupdict()
@@ -73,17 +78,17 @@ def _words(text: str) -> frozenset[str]:
 def compare(new: str, old: str) -> Relation | None:
     """Whether the new text tells of another job than the old one, or of the same more exactly."""
     one, other = job(new), job(old)
-    if one is None or other is None:
+    if one is None or other is None or COMMA in read(old).tokens or _BESIDES.search(read(old).text):
         return None
     if one.place == other.place and one.role == other.role:
-        return "same"
+        return "more" if COMMA in read(new).tokens else "same"
     if _within(other.place, one.place) and _within(other.role, one.role):
         return "more"
-    same_place = bool(one.place & other.place)
-    same_role = bool(one.role & other.role)
-    if one.news and not same_place and not (same_role and not other.place):
-        return "instead"
-    return None
+    if not one.news or one.place & other.place:
+        return None
+    elsewhere = bool(one.place and other.place)
+    as_another = bool(one.role and other.role and one.role != other.role)
+    return "instead" if elsewhere or as_another else None
 
 
 def _within(old: frozenset[str], new: frozenset[str]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from memstore.pipelines.rules.attributes import CHANGED_ONLY, Claim, claims
+from memstore.pipelines.rules.happenings import is_ahead
 from memstore.pipelines.rules.statement import AND, COMMA, ENDED, NOT, WHEN, Statement, read
 
 _PREPOSITIONS = frozenset(
@@ -220,7 +221,10 @@ def _moved(text: str, candidates: Sequence[Candidate]) -> tuple[list[int], str]:
         fitting = [
             c.place
             for c in candidates
-            if _is_about(event, c.statement) and _times(c.statement) and before <= _times(c.statement)
+            if _is_about(event, c.statement)
+            and _times(c.statement)
+            and before <= _times(c.statement)
+            and is_ahead(c.text)
         ]
         return (fitting, "moved to another time") if len(fitting) == 1 else ([], "")
     return [], ""

@@ -2,10 +2,11 @@
 time, each for one purpose (answers, comments, e-mails, …), so that the newer rule replaces the older."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from memstore.pipelines.rules.candidates import Candidate
 from memstore.pipelines.rules.stances import Relation
 from memstore.pipelines.rules.statement import read
 
@@ -32,7 +33,7 @@ _PURPOSES = (
     ("comments", "注释|code comments?|comments?(?= in)|(?<=review )comments?|(?<=review 的 )comments?"),
     ("commits", "commit|提交信息|提交说明"), ("pull requests", r"\bprs?\b|pull request|合并请求|code review"), ("mail", "邮件|e-?mails?"),
     ("documents", "文档|docs?\\b|documentation|报告|周报|reports?"), ("code", "代码|示例|例子|code|examples?|snippets?|scripts?|变量名|函数名"),
-    ("titles", "标题|titles?|headings?"), ("summaries", "总结|摘要|summar(?:y|ies)"), ("prices", "价格|报价|prices?"), ("explanations", "解释|explanations?"),
+    ("titles", "标题|titles?|headings?"), ("summaries", "总结|摘要|summar(?:y|ies)"), ("prices", "价格|报价|prices?"),
 )  # fmt: skip
 _NOT = re.compile(
     r"别再?|不要再?|不用|不准|不许|禁止|请勿|少(?=用|发)|避免|\b(?:don['’]?t|do not|never|stop|no(?: more)?|avoid|without|no longer|not)\b"
@@ -41,6 +42,7 @@ _ADDS = re.compile(
     "也|另外|同时|如果|除非|除了|之外|只有|仅限|\\b(?:also|unless|except|if|when|whenever|only|additionally)\\b|时候?[，,]|问[^，]{1,6}(?:时|的时候)"
 )
 _ADDRESS = (
+    re.compile(r"被(?:称为|称作|叫做?)(?P<name>[\w\u4e00-\u9fff]{1,8})$"),
     re.compile(
         r"(?:称呼?|叫|喊)(?:我|用户)(?:为|作|做)?(?P<name>(?!去|来|起|一声)[\w\u4e00-\u9fff]{1,8}?)(?:就好|就行|吧)?$"
     ),
@@ -143,3 +145,32 @@ def _against(new: Slot, old: Slot) -> bool:
     if new.value == old.value:
         return new.wanted != old.wanted
     return new.wanted and old.wanted and new.name != "emoji"
+
+
+def joined_orders(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The same, with two orders that follow each other and settle one thing, one how not and one how, as one: no bullet
+    points, but paragraphs."""
+    before: Candidate | None = None
+    for candidate in candidates:
+        if (
+            before is not None
+            and before.kind == candidate.kind == "instruction"
+            and _completes(before, candidate)
+        ):
+            gap = ". " if before.text.isascii() else "。"
+            before = Candidate(f"{before.text}{gap}{candidate.text}", before.kind, before.priority)
+            continue
+        if before is not None:
+            yield before
+        before = candidate
+    if before is not None:
+        yield before
+
+
+def _completes(first: Candidate, second: Candidate) -> bool:
+    one, other = slots(first.text), slots(second.text)
+    if len(one) != 1 or len(other) != 1 or (one[0].name, one[0].purpose) != (other[0].name, other[0].purpose):
+        return False
+    return (
+        one[0].name != "address" and not one[0].wanted and other[0].wanted and one[0].value != other[0].value
+    )

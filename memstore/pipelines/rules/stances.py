@@ -47,8 +47,8 @@ _FORMS = (
     _zh("like", "喜欢(?:吃|喝)?|爱(?:吃|喝|看|听)|喜爱|热爱|酷爱|偏爱|爱上了?|迷上了?", holds=True),
     _zh("take", "不(?:能)?(?:再)?(?:吃|喝|抽|碰|沾)|(?:吃|喝)不了|戒了?|戒掉了?|再也不(?:吃|喝|抽)|从不(?:吃|喝|抽)", holds=False),
     _zh("take", "(?:能|可以)?(?:常|每天|每日)?(?:吃|喝|抽)", holds=True),
-    _zh("do", "不会|不懂|不能", holds=False),
-    _zh("do", "会(?!员|议|计)|懂|能", holds=True),
+    _zh("do", "不会(?:说|讲)?|不懂|不能", holds=False),
+    _zh("do", "会(?:说|讲)?(?!员|议|计)|懂|能", holds=True),
     _zh("be", "不(?:再)?是|并不是", holds=False),
     _zh("be", "是(?:一[名个位])?", holds=True),
     _zh("own", "没有?(?:养|任何)?(?!人|什么)", holds=False),
@@ -75,6 +75,8 @@ def stance(text: str) -> Stance | None:
     normal = " ".join(normalise(text).replace("’", "'").split()).strip(" .。!！")
     if len(normal) > LONGEST:
         return None
+    normal = re.sub("滴酒不沾", "不喝酒", normal)
+    normal = re.sub(r"((?:don't|do not|doesn't|does not) drink)$", r"\1 alcohol", normal)
     allowed = _allowance(normal)
     if allowed is not None:
         return allowed
