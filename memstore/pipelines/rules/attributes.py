@@ -78,7 +78,7 @@ def _phrasing(attribute: str, pattern: str, refused: str = "", **options: bool) 
     )
 
 
-_NO_HOME = "酒店|宾馆|医院|朋友|民宿|旅馆|宿舍|家里|一起|楼|公司|山上|海边"
+_NO_HOME = "酒店|宾馆|医院|朋友|民宿|旅馆|宿舍|家里|一起|楼|公司|山上|海边|装修|施工|办|吃|打|修|停|搬"
 _NO_HOME_EN = (
     r"(?:the|a|an|my|our|his|her|another|next|new (?:house|home|flat|place|apartment|city|office|job|team)|this|that|team|department|postgres\w*|mysql|sqlite|vim|vs ?code|linux|windows"
     r"|macos|docker|kubernetes|python|rust|go|typescript|aws|gcp|azure|github|gitlab|slack|teams|notion|@\S+|on|tears|\d\S*)\b"
@@ -104,6 +104,7 @@ _PHRASINGS = (
     _phrasing(
         "employer",
         rf"(?P<owner>.*?)(?:从[^，。从]{{1,12}}?)?(?:(?:任职于|就职于|供职于|公司是|就职公司是)|(?P<new>入职了?|跳槽(?:到|去)了?|换到|离职去了?))(?P<value>[^，。]{{1,20}}?){_END_ZH}",
+        ".*(?:座位|房间|宿舍|群|队|班|课|版本|楼|桌|页|床|号|套餐)$",
     ),
     _phrasing(
         "employer",

@@ -237,10 +237,10 @@ _PAST_ENGLISH = re.compile(
     re.IGNORECASE,
 )
 _AHEAD = re.compile(
-    "(?<![重主])要|将|取消|泡汤|作废|不去|不办|改期|推迟了|延期了|打算|计划|准备|改到|改成|改在|推到|推迟|延期|延到|提前到|挪到|定在|定于|定到|约了|约在|约好|订了|定了|安排|截止|"
+    "(?<![重主])要|将|改约|取消|泡汤|作废|不去|不办|改期|推迟了|延期了|打算|计划|准备|改到|改成|改在|推到|推迟|延期|延到|提前到|挪到|定在|定于|定到|约了|约在|约好|订了|定了|安排|截止|"
     "到期|之前|以前|前(?:提?交|完成|给)|报名了|预约了|"
-    r"\b(?:will|going to|gonna|not going|after all|cancel+ed|called off|scrapped|have to|has to|need|needs|must|rescheduled|postponed|scheduled|booked|signed up|registered|due|planned|by|"
-    r"until|deadline|appointment|decided to|agreed to|starts?|is|are|am)\b|['’](?:ll|re|m)\b|['’]s\s\w+ing\b|"
+    r"\b(?:will|going to|gonna|not going|after all|have got|got an? (?:\w+ )?(?:interview|appointment|meeting|exam|flight|call)|cancel+ed|called off|scrapped|have to|has to|need|needs|must|rescheduled|postponed|scheduled|booked|signed up|registered|due|planned|by|"
+    r"until|deadline|appointment|decided to|agreed to|starts?|is|are|am)\b|['’](?:ll|re|m|ve got)\b|['’]s\s\w+ing\b|"
     r"\b(?:moved|pushed|changed|brought forward|postponed|rescheduled|delayed)\b[^\0]{0,48}\b(?:to|from) \0",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from memstore.pipelines.rules.numerals import plain_numbers
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import COMMA, ENDED, NOT, WHEN, read
+from memstore.pipelines.rules.statement import ENDED, NOT, WHEN, clauses, read
 
 _MONTHS = {
     "january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9, "october": 10,
@@ -126,6 +126,10 @@ def _fit(one: Date, other: Date) -> bool:
     return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 
+_MOST_CLAUSES = 2
+"""Of a memory of one event; what has more tells of others too."""
+
+
 def compare(new: str, old: str) -> Relation | None:
     """What the new text tells of the event of the old one."""
     text, other = read(new).text, happening(old)
@@ -137,7 +141,7 @@ def compare(new: str, old: str) -> Relation | None:
     ):
         return None
     ahead = is_ahead(old)
-    if read(old).tokens.count(COMMA) > 1:
+    if clauses(old) > _MOST_CLAUSES:
         return None
     if ahead and (gone := _gone(text)):
         return "instead" if any(_same_event(happening(event), other) for event in gone) else None
@@ -158,7 +162,7 @@ def is_ahead(old: str) -> bool:
 
 
 _WAS = re.compile(
-    "了|过(?!期|户)|刚|\\b(?:had|was|were|went|did|met|saw|took|gave|got|came|flew|bought|ran|visited|attended|passed|finished)\\b"
+    "了|过(?!期|户)|刚|\\b(?:had|was|were|went|did|met|saw|took|gave|got|came|flew|bought|ran|visited|attended|\\w{3,}ed)\\b"
 )
 
 

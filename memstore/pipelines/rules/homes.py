@@ -23,7 +23,7 @@ _NOT_NOW = re.compile(
 _BESIDES = re.compile("并|且|工作|上班|做|养|喜欢|和.+[住起]|\\b(?:with|and|works?|since|while)\\b")
 """The text says something else too, which would be lost."""
 _NO_PLACE = re.compile(
-    r"^(?:(?:a|an|the|my|our|this|that|it|his|her|love|trouble|bed|on|here|there)\b|(?:slack|teams|notion|vs ?code|vim|aws|azure|docker|\w*sql\w*|postgres)\b|[一两几这那哪]|楼|得|过|着|院|校)"
+    r"^(?:(?:a|an|the|my|our|this|that|it|his|her|love|trouble|bed|on|here|there)\b|(?:slack|teams|notion|vs ?code|vim|aws|azure|docker|\w*sql\w*|postgres)\b|[一两几这那哪]|楼|得|过|着|院|校|装修|施工|办|吃|打|等|看|开|修|停)"
 )
 
 
@@ -46,7 +46,7 @@ def home(text: str) -> Home | None:
     clauses = [part for part in re.split("[，,](?! )|[。；;！!]|, (?=i |and |with )", normal) if part]
     for clause in clauses:
         spoken = re.sub(
-            r"[（(]\d{4}[^）)]*[）)]|^(?:上|这|去|今)(?:个)?(?:周|月|年)|^昨天|^\d+月(?:底|初)?",
+            r"[（(]\d{4}[^）)]*[）)]|(?:(?<=^)|(?<=^我)|(?<=^我们))(?:(?:上|这|去|今|前)(?:个)?(?:周|月|年|星期)|昨天|前天)|^\d+月(?:底|初)?",
             "",
             clause.strip(),
         )

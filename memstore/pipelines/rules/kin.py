@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import COMMA, read
+from memstore.pipelines.rules.statement import clauses, read
 
 _ANIMALS = "猫|狗|兔子?|仓鼠|鹦鹉|乌龟|cat|dog|rabbit|hamster|parrot|turtle|puppy|kitten|horse"
 _CHILDREN = "女儿|儿子|daughter|son|baby"
@@ -18,7 +18,7 @@ _OWN = re.compile(
 _TOWARDS = re.compile("对|喜欢|讨厌|怕|爱(?!人)|想|\\b(?:likes?|loves?|hates?|allergic|afraid|wants?)\\b")
 """How one stands to such animals is not about one of them."""
 _ANOTHER = re.compile(
-    "又|还有|另|第二|新(?!华)|领养|刚买|买了|也有|也养|\\b(?:another|second|new|adopted|got|also|older|younger)\\b|大女儿|小女儿|大儿子|小儿子"
+    "又|还有|另|第二|新(?!华)|领养|刚买|买了|也有|也养|\\b(?:another|second|new|adopted|(?<!ve )got|also|older|younger)\\b|大女儿|小女儿|大儿子|小儿子"
 )
 _SEVERAL = re.compile(
     "两(?!岁|个月|周岁)|三只|几|对(?!.{1,8}过敏)|双|们|\\b(?:two|three|twins?|several|some)\\b|\\b(?:cats|dogs|daughters|sons|kids)\\b"
@@ -96,7 +96,7 @@ def _said(text: str) -> set[str]:
 def _contradicts(new: str, old: str) -> bool:
     """Whether the old text says that there is none, and the new one tells of one."""
     none = _NONE.search(old)
-    if none is None or COMMA in read(old).tokens or _NONE.search(new) or not _HAS.search(new):
+    if none is None or clauses(old) > 1 or _NONE.search(new) or not _HAS.search(new):
         return False
     belies = _BELIES.get(none["zh"] or none["en"] or none["en2"] or "")
     return belies is not None and belies.search(new) is not None

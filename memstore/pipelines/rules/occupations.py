@@ -8,7 +8,7 @@ from memstore.pipelines.rules.chinese_words import JOBS as CHINESE_JOBS
 from memstore.pipelines.rules.english_words import JOBS as ENGLISH_JOBS
 from memstore.pipelines.rules.places import CHINESE_PLACES
 from memstore.pipelines.rules.stances import Relation
-from memstore.pipelines.rules.statement import COMMA, read
+from memstore.pipelines.rules.statement import clauses, read
 
 _WHO = "(?:(?:我|用户|本人)(?:本人)?|(?:the )?user|i(?:'m| am)?)?"
 _ZH = re.compile(
@@ -35,7 +35,8 @@ _PAST = re.compile(
 _BESIDES = re.compile("并|而且|同时|还|喜欢|住|养|\\b(?:and|with|while)\\b")
 """The text says something else too, which would be lost."""
 _NOT_WORK = re.compile(
-    rf"^(?:{CHINESE_PLACES}$|家|学|读|北方|南方|海边|外|一起|线上|周|晚|早|国外|这|那|home\b|peace|trouble|the (?:office|gym|park)|night|[\d:]+$)|上学|读书|长大"
+    rf"^(?:{CHINESE_PLACES}$|家|学|读|北方|南方|海边|外|一起|线上|周|晚|早|国外|这|那|home\b|peace|trouble|the (?:office|gym|park)|night|[\d:]+$)|上学|读书|长大|(?:座位|房间|宿舍|群|社|队|班|课|会|俱乐部|健身房|版本|楼|桌|页|家|床|号|套餐)$|^(?:my|our|his|her|this|that|it|you)\b"
+    r"|\b(?:gym|choir|band|club|team|class|church|group|party|league|course|parents|family|friends|wife|husband|waitlist|call|meeting|chat|server|channel|army reserve|protest|strike)\b"
 )
 _LEFT_ZH = re.compile("从?(?P<zh>[^，,。从]{1,12}?)(?:离职|辞职|辞了|被裁)")
 
@@ -57,8 +58,8 @@ def job(text: str) -> Job | None:
         return None
     pattern = _EN if normal.isascii() else _ZH
     spoken = re.sub(r"^(?:update|更新)\s?(?:一下)?[:：]\s?", "", normal)
-    clauses = [spoken, *re.split("[,，](?! )", spoken)]
-    found = next((match for clause in clauses if (match := pattern.match(clause)) is not None), None)
+    parts = [spoken, *re.split("[,，](?! )", spoken)]
+    found = next((match for part in parts if (match := pattern.match(part)) is not None), None)
     if found is None:
         return None
     groups = found.groupdict()
@@ -78,10 +79,10 @@ def _words(text: str) -> frozenset[str]:
 def compare(new: str, old: str) -> Relation | None:
     """Whether the new text tells of another job than the old one, or of the same more exactly."""
     one, other = job(new), job(old)
-    if one is None or other is None or COMMA in read(old).tokens or _BESIDES.search(read(old).text):
+    if one is None or other is None or clauses(old) > 1 or _BESIDES.search(read(old).text):
         return None
     if one.place == other.place and one.role == other.role:
-        return "more" if COMMA in read(new).tokens else "same"
+        return "more" if clauses(new) > 1 else "same"
     if _within(other.place, one.place) and _within(other.role, one.role):
         return "more"
     if not one.news or one.place & other.place:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from memstore.pipelines.rules.attributes import CHANGED_ONLY, Claim, claims
 from memstore.pipelines.rules.happenings import is_ahead
-from memstore.pipelines.rules.statement import AND, COMMA, ENDED, NOT, WHEN, Statement, read
+from memstore.pipelines.rules.statement import AND, COMMA, ENDED, NOT, WHEN, Statement, clauses, read
 
 _PREPOSITIONS = frozenset(
     "in on at with for by to from of 在 于 到 从 去 和 与 跟 定于 定 安排 举行 schedul-ed 召开 进行".split()  # noqa: SIM905
@@ -40,7 +40,7 @@ _USE_ZH = re.compile(
     r"(?P<owner>.*?)(?:主要|习惯|一直|平时|都)*(?:使用|在用|用)(?:的是)?\s?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?|[\u4e00-\u9fff]{2,8}?)(?:来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*|画.*|聊.*|看.*|处理.*|部署.*|搜.*|浏览.*|学.*)"
 )
 _USE_EN = re.compile(
-    r"(?P<owner>.*?)\b(?:uses?|using|codes? in|writes? in|relies on|editor is|works? with) (?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?)(?P<purpose>$| (?:for|to|as|on|at) .*)"
+    r"(?P<owner>.*?)\b(?:uses?|using|codes? in|writes? in|relies on|editor is|works? with) (?:an? |the )?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?)(?P<purpose>$| (?:for|to|as|on|at) .*)"
 )
 _SWITCH_ZH = (
     re.compile(
@@ -74,7 +74,7 @@ _SORTS = tuple(
         "mysql|postgres|postgresql|sqlite|mongodb|oracle|mariadb|redis|duckdb|clickhouse",
         "windows|linux|macos|ubuntu|debian|fedora|arch",
         "chrome|firefox|safari|edge|brave|arc",
-        "iphone|android|苹果手机|安卓|安卓手机|华为|小米",
+        "iphone|android|android phone|苹果手机|安卓|安卓手机|华为|小米",
         "slack|teams|discord|微信|钉钉|飞书|telegram|whatsapp|企业微信|qq",
         "notion|obsidian|evernote|onenote|印象笔记|有道云笔记|语雀|logseq",
         "npm|yarn|pnpm|bun",
@@ -130,7 +130,7 @@ def _newer_value(text: str, candidates: Sequence[Candidate]) -> tuple[list[int],
         found = [(c, old) for c in candidates for old in claims(c.text) if _same_attribute(new, old)]
         if new.attribute in CHANGED_ONLY and not new.changed:
             continue
-        places = [c.place for c, old in found if old.owner == new.owner and _replaces(new, old)]
+        places = [c.place for c, old in found if _replaces(new, old) and not _says_more(c)]
         if not found and new.changed and not new.owner:
             loose = [(c, old) for c in candidates for old in claims(c.text) if old.attribute == new.attribute]
             places = [c.place for c, old in loose if _replaces(new, old)] if len(loose) == 1 else []
@@ -138,6 +138,14 @@ def _newer_value(text: str, candidates: Sequence[Candidate]) -> tuple[list[int],
         if places:
             return sorted(set(places)), f"a newer value of: {new.attribute}"
     return [], ""
+
+
+def _says_more(old: Candidate) -> bool:
+    """Whether the old statement says something beside the value, which would be lost."""
+    return clauses(old.text) > 1 or _BESIDES.search(old.statement.text) is not None
+
+
+_BESIDES = re.compile("并|而且|\\b(?:and|with)\\b")
 
 
 def _same_attribute(new: Claim, old: Claim) -> bool:
@@ -165,7 +173,7 @@ class _Use:
 
 def _uses(text: str, patterns: Iterable[re.Pattern[str]]) -> _Use | None:
     for pattern in patterns:
-        found = pattern.match(text.rstrip(".。!！ ")) if len(text) < 200 else None  # noqa: PLR2004
+        found = pattern.match(text.rstrip(".。!！ ").removeprefix("用户")) if len(text) < 200 else None  # noqa: PLR2004
         if found is not None:
             old = found["old"].strip() if "old" in pattern.groupindex and found["old"] else ""
             owner = tuple(w for w in read(found["owner"]).words if not w.startswith(WHEN) and w != "我")
@@ -242,6 +250,7 @@ def _cancelled(text: str, candidates: Sequence[Candidate]) -> tuple[list[int], s
         and _times(event) <= _times(c.statement)
         and (_times(c.statement) or _TRAVEL_OR_PLAN.search(c.statement.text))
         and not _CANCELLED.search(c.statement.text)
+        and is_ahead(c.text)
     ]
     return (fitting, "cancelled") if len(fitting) == 1 else ([], "")
 

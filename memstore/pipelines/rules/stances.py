@@ -39,7 +39,7 @@ def _en(sort: str, words: str, *, holds: bool) -> tuple[str, bool, re.Pattern[st
 
 
 _FORMS = (
-    ("allergy", True, re.compile(f"{_WHO_ZH}(?:对|一(?:吃|喝|闻到?|碰到?))?(?P<thing>[^，,。；不没我]{{1,10}}?)(?:严重|轻度|轻微|有点|就)?过敏(?:体质)?$")),
+    ("allergy", True, re.compile(f"{_WHO_ZH}(?:对|一?(?:吃|喝|闻到?|碰到?))?(?P<thing>[^，,。；不没我]{{1,10}}?)(?:严重|轻度|轻微|有点|就|会)?过敏(?:体质)?$")),
     ("allergy", False, re.compile(f"{_WHO_ZH}对(?P<thing>[^，,。；我]{{1,10}}?)(?:已经|并)?不(?:再|会)?过敏了?$")),
     _en("allergy", r"(?:severely |mildly )?allergic to|have an? allergy to|has an? allergy to", holds=True),
     _en("allergy", r"not allergic to", holds=False),

@@ -175,6 +175,14 @@ def read(text: str) -> Statement:
 _REWRITES = tuple((re.compile(pattern), new) for pattern, new in (*_NEGATIONS_EN, *_REWRITES_ZH))
 
 
+def clauses(text: str) -> int:
+    """Of how many clauses a text is made; brackets and dates part none."""
+    return 1 + len(_CLAUSE_ENDS.findall(read(text).text.rstrip(" .。!！;；,")))
+
+
+_CLAUSE_ENDS = re.compile(r"[;；。!！\n]|,(?! ?\d{4}\b)|\.(?=\s)")
+
+
 def _spelled_time(found: re.Match[str]) -> str:
     time = _LEADING.sub("", found.group()).replace("星期", "周").replace("礼拜", "周")
     time = re.sub(r"[\s:]", "-", time)
