@@ -3,7 +3,7 @@ were accepted while the database could not be written."""
 
 import heapq
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from memstore.fallback import Fallback, Operation
@@ -26,15 +26,24 @@ from memstore.tokenizers import Tokenizers
 
 logger = logging.getLogger("memstore")
 
+Change = Callable[[Writer, Operation], None]
+"""Carries out what a line says."""
+
 LAST_NUMBER = "fallback_lines"
 """The store's own setting that holds the number of the last line given out."""
 
 
 class Adoption:
-    """Of one transaction. ``sizes`` says how much of each day's file it contains by now, ``messages`` how many came in."""
+    """Of one transaction. ``sizes`` says how much of each day's file it contains by now, ``messages`` how many came in.
 
-    def __init__(self, tx: Writer, fallback: Fallback, tokenizers: Tokenizers) -> None:
+    :param quarantine: carries out a line of a quarantine, which is about more than the messages that it names.
+    """
+
+    def __init__(
+        self, tx: Writer, fallback: Fallback, tokenizers: Tokenizers, quarantine: Change = apply_operation
+    ) -> None:
         self._tx = tx
+        self._quarantine = quarantine
         self._fallback = fallback
         self._tokenizers = tokenizers
         self.sizes: dict[str, int] = {}
@@ -82,6 +91,8 @@ class Adoption:
             return self._message(message_row(operation))
         if operation["op"] == "settled":
             pending.pop(operation["id"], None)
+        elif operation["op"] == "quarantine":
+            self._quarantine(self._tx, operation)
         else:
             apply_operation(self._tx, operation)
         return []

@@ -8,6 +8,7 @@ from memstore.errors import ConfigError
 
 MAX_WHOLE = 1_000_000
 MAX_SECONDS = 366 * 86_400.0
+MAX_SCENES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class AgentSettings:
     :param neighbours: memories that each new one is compared with.
     :param scene_delay_s: from an extraction to the scenes; ``scene_min_interval_s`` and ``scene_max_interval_s`` between
         two runs for a session; ``scene_active_s``: sessions quiet for longer are left alone.
-    :param scenes: how many there may be; ``scene_chars`` of each.
+    :param scenes: how many there may be, 15 at most; ``scene_chars`` of each.
     :param profile_memories: new memories after which profiles are written; ``profile_interval_s``: the same after so
         long with activity. :param profile_chars: of a profile.
     :param lock_timeout_s: how long a turn may hold its session.
@@ -40,7 +41,7 @@ class AgentSettings:
     scene_min_interval_s: float = 900.0
     scene_max_interval_s: float = 3_600.0
     scene_active_s: float = 86_400.0
-    scenes: int = 15
+    scenes: int = MAX_SCENES
     scene_chars: int = 2_000
     profile_memories: int = 50
     profile_interval_s: float = 7_200.0
@@ -63,7 +64,8 @@ class AgentSettings:
             elif field.name.endswith("_s"):
                 _check_seconds(field.name, value)
             else:
-                _check_whole(field.name, value, 0 if field.name == "background_messages" else 1)
+                least = 0 if field.name == "background_messages" else 1
+                _check_whole(field.name, value, least, MAX_SCENES if field.name == "scenes" else MAX_WHOLE)
         if self.scene_max_interval_s < self.scene_min_interval_s:
             raise ConfigError("scene_max_interval_s must not be less than scene_min_interval_s")
 
@@ -82,9 +84,9 @@ class AgentSettings:
 NAMES = tuple(field.name for field in fields(AgentSettings))
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_WHOLE:
-        raise ConfigError(f"{name} must be a whole number from {least} to {MAX_WHOLE}, not {value!r:.60}")
+def _check_whole(name: str, value: Any, least: int, most: int = MAX_WHOLE) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r:.60}")
 
 
 def _check_seconds(name: str, value: Any) -> None:

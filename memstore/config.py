@@ -75,7 +75,9 @@ def daily_tokens_allowed() -> int | None:
     if value is None:
         return None
     if not value.isdecimal():
-        raise ConfigError(f"{ENVIRONMENT['daily_tokens']} must be a whole number of tokens, not {value!r:.40}")
+        raise ConfigError(
+            f"{ENVIRONMENT['daily_tokens']} must be a whole number of tokens, not {value!r:.40}"
+        )
     return int(value)
 
 

@@ -13,6 +13,7 @@ from memstore.clock import Clock
 from memstore.config import MAX_LIMIT, Settings
 from memstore.embedding import Embedder
 from memstore.errors import InvalidInput, NotFound
+from memstore.fallback import Operation
 from memstore.journal import Journal
 from memstore.llm import LLM
 from memstore.pipelines.agents import change_settings, settings_of
@@ -25,10 +26,11 @@ from memstore.pipelines.records import extract_report, verdict_page
 from memstore.pipelines.scene_versions import scene_records, scene_versions, undo_run
 from memstore.pipelines.scenes import SceneRunner
 from memstore.pipelines.undoing import undo_verdict
-from memstore.pipelines.upkeep_jobs import BackupRunner, IndexRunner
+from memstore.pipelines.upkeep_jobs import UPKEEP, BackupRunner, IndexRunner
 from memstore.pipelines.values import ProfileName
 from memstore.pipelines.work import Pipelines, Runner
 from memstore.session_key import parse_session_key
+from memstore.storage.base import Writer
 from memstore.storage.pipeline_rows import JobState, Owner
 from memstore.storage.sqlite import SqliteStorage
 from memstore.times import to_micros
@@ -70,7 +72,8 @@ class Distilling:
     _instant: Instant
     _embedder: Embedder | None
     _backups: Backups
-    _worker_thread: WorkerThread | None = None
+    _worker_threads: Sequence[WorkerThread] = ()
+    """One that goes on at most; the others were told to end, and wait for a model still."""
 
     # --- the worker (worker.py) --------------------------------------------------------------------------------
 
@@ -79,47 +82,64 @@ class Distilling:
         back up at night. Any number of workers, in any number of processes, may do this at the same time.
 
         :param once: return when nothing is due any more. False: go on until the store is closed by another thread, or
-            until an exception such as KeyboardInterrupt ends the wait.
+            until an exception such as KeyboardInterrupt ends the wait. Where a thread of :meth:`start_worker` is at work
+            that one is waited for, and it goes on when the wait ends.
         :param force: whatever is queued, whether its time has come or not (once, at the beginning).
-        :param on_job: called behind each job, with ``done``, ``failed``, ``dead`` or ``postponed``.
+        :param on_job: called behind each job, with ``done``, ``failed``, ``dead`` or ``postponed``. What it raises is
+            logged, and the work goes on.
+        :raises InvalidInput: for ``force`` or ``on_job`` where it waits for a thread that works without them.
         :raises StoreError: when the queue cannot be read or written. What a job raises is kept with the job, and it is
             tried again: see :meth:`jobs`.
         """
         if once:
             return self._worker(on_job).run_due(force=force)
-        thread = self.start_worker(force=force, on_job=on_job)
+        thread, own = self._thread_at_work(1.0, force=force, on_job=on_job)
+        if not own and (force or on_job is not None):
+            raise InvalidInput(
+                "a thread of this store is at work already, without this force and on_job: leave them out, or stop it first"
+            )
         try:
             thread.join()
         finally:
-            thread.stop()
+            if own:
+                thread.stop()
         return thread.report
 
     def start_worker(
         self, poll_s: float = 1.0, *, force: bool = False, on_job: OnJob | None = None
     ) -> WorkerThread:
         """Have a thread of this process do the background work, until its ``stop`` is called or the store is closed. Where
-        one does already it is the one returned, as it is.
+        one does already, and was not told to end, it is the one returned, as it is.
 
         :param poll_s: how often it looks into the queue. :param force: at its first look, see :meth:`work`.
         :param on_job: see :meth:`work`; called in that thread.
         """
+        return self._thread_at_work(poll_s, force=force, on_job=on_job)[0]
+
+    def _thread_at_work(
+        self, poll_s: float, *, force: bool, on_job: OnJob | None
+    ) -> tuple[WorkerThread, bool]:
+        """The thread, and whether it was started for this."""
         with _STARTING:
             self._storage.check_open()
-            held = self._worker_thread
-            if held is None or not held.running:
-                held = self._worker_thread = WorkerThread(self._worker(on_job), poll_s, force=force)
-            return held
+            running = [thread for thread in self._worker_threads if thread.running]
+            at_work = next((thread for thread in running if not thread.ending), None)
+            if at_work is not None:
+                return at_work, False
+            started = WorkerThread(self._worker(on_job), poll_s, force=force)
+            self._worker_threads = [*running, started]
+            return started, True
 
     def _stop_worker(self) -> None:
         """Before the store is closed. A transaction that is open then is waited for, a model that hangs is not."""
-        if self._worker_thread is not None:
-            self._worker_thread.stop()
+        for thread in self._worker_threads:
+            thread.stop()
 
     def _worker(self, on_job: OnJob | None = None) -> Worker:
         runners = self._runners()
-        return (
-            Worker(self._pipelines, runners) if on_job is None else Worker(self._pipelines, runners, on_job)
-        )
+        if on_job is None:
+            return Worker(self._pipelines, runners, first=UPKEEP)
+        return Worker(self._pipelines, runners, on_job, first=UPKEEP)
 
     def _runners(self) -> list[Runner]:
         """Of all kinds of jobs that this store can do, in the order in which they build on each other."""
@@ -171,6 +191,11 @@ class Distilling:
             waiting = tx.job(job_no) or (found.dedupe_key and tx.job_named(found.dedupe_key)) or found
         return job_record(waiting)
 
+    def retry_jobs(self, kind: str | None = None) -> int:
+        """Queue all jobs that gave up once more, or those of a kind; returns how many they were. See :meth:`retry_job`."""
+        with self._storage.write() as tx:
+            return tx.retry_jobs(kind, to_micros(self._clock.now()))
+
     # --- memories and verdicts (pipelines/extraction.py, verdicts.py) --------------------------------------------
 
     def extract(self, scope: Scope, session: str) -> ExtractReport:
@@ -217,7 +242,8 @@ class Distilling:
         the scenes what they were before it; the answer is None then.
 
         :raises NotFound: for missing and foreign ids alike. :raises InvalidInput: when it was undone before, or when what
-            it made was changed, replaced or deleted since: the message names what is in the way.
+            it made was changed, replaced or deleted since, or what would come back rests on a message that was deleted
+            or is under quarantine, or is so itself: the message names what is in the way.
         """
         check_scope(scope)
         if undo_run(self._storage, self._clock, scope, id):
@@ -298,6 +324,10 @@ class Distilling:
         now = to_micros(self._clock.now())
         return change_settings(self._storage, scope, agent_id, changes, reset, now)
 
+    def _take_up_quarantine(self, tx: Writer, operation: Operation) -> None:
+        """A line of the fallback whose transaction did not commit."""
+        Quarantine(self._journal, self._clock).take_up(tx, operation)
+
     def usage(self, team_id: str | None = None, since: object = None) -> list[UsageRecord]:
         """What chat models cost, by team, day, model and task: the operator's verb, no scope is asked for. Tokens are
         those that the models reported, else estimates.
@@ -338,7 +368,7 @@ class Distilling:
             since=since,
             until=until,
         )
-        return Quarantine(self._journal, self._tokenizers, self._clock).put(scope, criteria)
+        return Quarantine(self._journal, self._clock).put(scope, criteria)
 
     def release(
         self,
@@ -362,7 +392,7 @@ class Distilling:
             since=since,
             until=until,
         )
-        return Quarantine(self._journal, self._tokenizers, self._clock).release(scope, criteria)
+        return Quarantine(self._journal, self._clock).release(scope, criteria)
 
 
 def _job_number(value: object) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from memstore import file_system
@@ -29,17 +29,21 @@ from memstore.errors import (
 from memstore.fallback import Fallback, Operation, is_name_of_ours
 from memstore.operations import line_number
 from memstore.paths import quoted
-from memstore.pipelines.cost import is_open, local_day, next_midnight
+from memstore.pipelines.cost import is_open, local_day, next_midnight, waits_for_budget
 from memstore.reserve import Reserve
-from memstore.storage.base import BackupRow, Storage
+from memstore.storage.base import BackupRow, Reader, Storage
 from memstore.times import from_micros, render
 from memstore.types import DoctorReport, Finding
+
+if TYPE_CHECKING:
+    from memstore.storage.pipeline_rows import Job
 
 BACKUP = "memstore backup"
 BAD_LINES_SHOWN = 10
 BACKUP_AGE_DAYS = 7
 LOG_BYTES = 64 * 2**20
 """The log is cut back to this once no reader holds it (``journal_size_limit``)."""
+JOBS_READ = 10_000
 LEAST_FREE_BYTES = 16 * 2**20
 _DAY_US = 86_400 * 1_000_000
 
@@ -415,26 +419,43 @@ def _mb(size: int) -> str:
 
 
 def check_models(storage: Storage, now: int, zone: ZoneInfo, daily_tokens: int | None) -> list[Finding]:
-    """Teams whose background work waits for tomorrow, and models that are left alone."""
-    findings = []
+    """Teams whose background work waits for tomorrow or a larger budget, and models that are left alone."""
+    findings: list[Finding] = []
     with storage.read() as reader:
-        for team_id in reader.team_ids() if daily_tokens is not None else ():
-            used = reader.tokens_used(team_id, local_day(now, zone))
-            if daily_tokens is not None and used >= daily_tokens:
-                until = render(from_micros(next_midnight(now, zone)))
-                message = (
-                    f"team {team_id} has used {used} of {daily_tokens} tokens today: its background work waits until "
-                    f"{until}, or for a larger Settings.daily_tokens"
-                )
-                findings.append(Finding("models", "warning", message))
+        if daily_tokens is not None:
+            findings += _check_budgets(reader, now, zone, daily_tokens)
         for breaker in reader.breakers():
             if is_open(breaker, now) and breaker.open_until is not None:
                 message = (
                     f"the model {breaker.model} failed {breaker.failures} times in a row and is left alone until "
-                    f"{render(from_micros(breaker.open_until))}; last: {breaker.last_error}"
+                    f"{render(from_micros(breaker.open_until))}; last: {breaker.last_error} (memstore jobs tells more)"
                 )
                 findings.append(Finding("models", "warning", message))
     return findings
+
+
+def _check_budgets(reader: Reader, now: int, zone: ZoneInfo, daily_tokens: int) -> Iterator[Finding]:
+    """Teams whose budget is used up, and those with a question that what is left of it does not cover."""
+    waiting: dict[str, list[Job]] = {}
+    for job in reader.jobs("queued", None, None, JOBS_READ):
+        if job.team_id is not None and waits_for_budget(job, now):
+            waiting.setdefault(job.team_id, []).append(job)
+    for team_id in reader.team_ids():
+        used = reader.tokens_used(team_id, local_day(now, zone))
+        if used >= daily_tokens:
+            until = render(from_micros(next_midnight(now, zone)))
+            message = (
+                f"team {team_id} has used {used} of {daily_tokens} tokens today: its background work waits until "
+                f"{until}, or for a larger Settings.daily_tokens"
+            )
+            yield Finding("models", "warning", message)
+        elif jobs := waiting.get(team_id):
+            first = min(jobs, key=lambda job: job.job_no)
+            message = (
+                f"job {first.job_no} ({first.kind}) of team {team_id} waits for tokens, of which {used} of {daily_tokens} "
+                f"are used today, and so do {len(jobs) - 1} others of the team: {first.last_error}"
+            )
+            yield Finding("models", "warning", message)
 
 
 # --- versions, and a store that does not open --------------------------------------------------------------

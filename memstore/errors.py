@@ -162,7 +162,17 @@ class EmbedderMismatch(EmbeddingError):
 
 
 class LLMError(MemstoreError):
-    """Something about the chat model. What it was asked for stays pending and is tried again."""
+    """Something about the chat model. What it was asked for stays pending and is tried again.
+
+    :param usage: the :class:`memstore.llm.Usage` that was paid for all the same, as the server reports it; None where
+        nothing came back.
+    :param calls: of the model that it took.
+    """
+
+    def __init__(self, message: str, *, usage: Any = None, calls: int = 1) -> None:
+        super().__init__(message)
+        self.usage = usage
+        self.calls = calls
 
 
 class LLMUnavailable(LLMError):

@@ -53,7 +53,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "live": (*_OF_SESSION, "change"),
     "session": (*_OF_SESSION, "title", "titled_by", "pinned", "hidden", "created_at", "to_pos"),
     "delete": ("team_id", "ids", "at"),
-    "quarantine": ("team_id", "user_id", "ids", "at", "released"),
+    "quarantine": ("team_id", "user_id", "ids", "at", "released", "memories", "asked"),
     "pending": (*_OF_SESSION, "id", "transcript", "messages"),
     "settled": ("team_id", "id"),
     "void": ("first", "last"),

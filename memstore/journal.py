@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
-from memstore.adoption import LAST_NUMBER, Adoption, last_number, taken_up_to
+from memstore.adoption import LAST_NUMBER, Adoption, Change, last_number, taken_up_to
 from memstore.clock import Clock
 from memstore.errors import (
     FallbackError,
@@ -28,7 +28,7 @@ from memstore.errors import (
 )
 from memstore.fallback import Appended, Fallback, Operation, named_days
 from memstore.grouping import Call, Grouping
-from memstore.operations import message_row, placed_operation
+from memstore.operations import apply_operation, message_row, placed_operation
 from memstore.storage.base import Reader, Storage, Writer
 from memstore.tokenizers import Tokenizers
 from memstore.types import Stored
@@ -73,7 +73,8 @@ class Journal:
     """Storage and fallback as one place to write to.
 
     :param make_room: is given the error of a change that frees room; frees some for it if the error means that there
-        is none, and says whether it did.
+        is none, and says whether it did. :param quarantine: carries out a line of one that did not commit; without it the
+        messages alone are put under quarantine, which is enough where nothing was derived from them.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class Journal:
         tokenizers: Tokenizers,
         clock: Clock,
         make_room: Callable[[BaseException], bool] = lambda _error: False,
+        quarantine: Change = apply_operation,
     ) -> None:
+        self._quarantine = quarantine
         self._make_room = make_room
         self._storage = storage
         self._fallback = fallback
@@ -188,7 +191,7 @@ class Journal:
             with self._storage.write(covered=True, stands=stands) as tx:
                 now = self._clock.now()  # under the lock: files follow the order of commits
                 day = self._fallback.day(now)
-                adoption = Adoption(tx, self._fallback, self._tokenizers)
+                adoption = Adoption(tx, self._fallback, self._tokenizers, self._quarantine)
                 looked_through = day == self._settled_on and not waiting
                 told = adoption.take_up(self._changed_days(day) if looked_through else self._all_days(day))
                 owed = tx.unwritten_lines(OWED_LINES)
@@ -311,7 +314,7 @@ class Journal:
         calls = list(pending)
 
         def work(tx: Writer, operations: list[Operation]) -> int:
-            adoption = Adoption(tx, self._fallback, self._tokenizers)
+            adoption = Adoption(tx, self._fallback, self._tokenizers, self._quarantine)
             for call in calls:
                 operations += adoption.settle(call)
             return adoption.messages

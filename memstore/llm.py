@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 LLMTask = Literal["extract", "verdict", "scenes", "profile", "summary", "title", "welcome", "state"]
 
+NOT_FINISHED = ("length", "max_tokens", "content_filter")
+
 
 @dataclass(frozen=True, slots=True)
 class LLMRequest:
@@ -42,11 +44,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LLMReply:
-    """What a model answered. ``finish_reason`` ``length`` means that it was cut off, which always counts as a failure."""
+    """What a model answered. A ``finish_reason`` of :data:`NOT_FINISHED` means that it was cut off, which always counts as
+    a failure.
+
+    :param calls: that it took: one that had to be repaired took two. ``usage`` is that of all of them.
+    """
 
     text: str
     finish_reason: str = "stop"
     usage: Usage = field(default_factory=Usage)
+    calls: int = 1
 
 
 @runtime_checkable
@@ -60,6 +67,7 @@ class LLM(Protocol):
     def complete(self, request: LLMRequest) -> LLMReply:
         """Answer within ``request.timeout_s``.
 
-        :raises memstore.errors.LLMUnavailable: when no answer could be had. Any other exception counts the same.
+        :raises memstore.errors.LLMUnavailable: when no answer could be had. Any other exception counts the same; of one
+            that is not memstore's nothing but its type is kept. What a failure cost may be said by its ``usage``.
         """
         ...

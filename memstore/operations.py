@@ -118,9 +118,20 @@ def live_operation(of: tuple[str, str, str], change: str, **values: Any) -> Oper
 
 
 def quarantine_operations(
-    team_id: str, user_id: str, ids: Sequence[str], at: int, *, released: bool
+    team_id: str,
+    user_id: str,
+    ids: Sequence[str],
+    at: int,
+    *,
+    released: bool,
+    memories: Sequence[str],
+    asked: Mapping[str, Any],
 ) -> Iterator[Operation]:
-    """Messages of a user put under quarantine, or released; many take several lines."""
+    """Messages of a user put under quarantine, or released; many take several lines.
+
+    :param memories: those that are meant themselves, not for what they were derived from. :param asked: what for. A store
+        that lost its memories has no use for either.
+    """
     for start in range(0, len(ids), IDS_A_LINE):
         yield {
             "op": "quarantine",
@@ -129,6 +140,8 @@ def quarantine_operations(
             "ids": list(ids[start : start + IDS_A_LINE]),
             "at": at,
             "released": released,
+            "memories": [] if start else list(memories),
+            "asked": dict(asked),
         }
 
 

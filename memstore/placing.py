@@ -191,7 +191,8 @@ def place(
         session = replace(session, last_fork=fork)
         operations.append(live_operation(of, "fork", fork=fork, from_pos=from_pos, to_pos=last))
     if planned.restored:
-        tx.restore_messages(*of, planned.restored)
+        if tx.restore_messages(*of, planned.restored):  # an extraction may have passed them by meanwhile
+            enqueue_extraction(tx, drafts[0])
         operations.append(live_operation(of, "restore", ids=planned.restored))
     if planned.new:
         operations += _insert(tx, of, session, planned.new, tokens)

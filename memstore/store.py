@@ -212,7 +212,12 @@ class MemoryStore(Distilling, Upkeep):
         )
         self._tokenizers.zone = self.timezone
         self._journal = Journal(
-            self._storage, self._fallback, self._tokenizers, self._clock, self._reserve.give_up_for
+            self._storage,
+            self._fallback,
+            self._tokenizers,
+            self._clock,
+            self._reserve.give_up_for,
+            self._take_up_quarantine,
         )
         self._recorder = Recorder(self._storage, self._journal, self._tokenizers, self._clock, self.timezone)
         self._memories = Memories(self._storage, self._journal, self._tokenizers, self._clock, self._instant)

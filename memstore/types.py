@@ -804,7 +804,12 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """What a model cost a team on a day of the store's zone, by task."""
+    """What a model cost a team on a day of the store's zone, by task.
+
+    :param calls: of the model; a reply that had to be repaired took two. :param failures: questions that no whole answer
+        came of, because the model was not reached, refused or was cut off. An answer that was whole and could not be
+        used, so that it is asked for again, is no failure here.
+    """
 
     team_id: str
     day: str

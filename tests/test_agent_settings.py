@@ -55,6 +55,8 @@ def test_they_are_one_agents_of_one_user_of_one_team(store: MemoryStore, ana: Sc
 @pytest.mark.parametrize(("changes", "error", "said"), [
     ({"round": 3}, InvalidInput, "no setting 'round'.*rounds"),
     ({"rounds": 0}, ConfigError, "rounds"),
+    ({"scenes": 0}, ConfigError, "scenes must be a whole number from 1 to 15, not 0"),
+    ({"scenes": 16}, ConfigError, "scenes must be a whole number from 1 to 15, not 16"),
     ({"idle_s": float("nan")}, ConfigError, "idle_s"),
     ({"warm_up": "1,2"}, ConfigError, "warm_up"),
     ({"model": " "}, ConfigError, "model"),
@@ -99,6 +101,21 @@ def test_every_setting_can_be_set_on_the_command_line(store: MemoryStore) -> Non
     assert (found["rounds"], found["warm_up"], found["model"]) == (5, [], None)
     assert store.agent_settings(Scope("default", "lin"), "helper").idle_s == 120
     assert "idle_s: 120" in run.shown("agent-settings", "helper")
+
+
+@pytest.mark.parametrize("name", ["agent_id", "reset", "self", "scope", "changes", "rounds "])
+def test_what_is_no_setting_is_wrong_use_on_the_command_line(store: MemoryStore, name: str) -> None:
+    result = Cli(store.path)("agent-settings", "helper", f"{name}=1")
+    assert result.exit_code == 2
+    assert f"no setting named {name!r}; there are rounds" in result.stderr
+
+
+def test_a_setting_that_is_given_twice_is_wrong_use(store: MemoryStore) -> None:
+    run = Cli(store.path)
+    result = run("agent-settings", "helper", "rounds=1", "scenes=3", "rounds=2")
+    assert result.exit_code == 2
+    assert "rounds is given twice" in result.stderr
+    assert run.answer("agent-settings", "helper")["scenes"] == AgentSettings().scenes
 
 
 @pytest.mark.parametrize("change", ["rounds", "=3", "rounds=many", "nothing=1"])

@@ -9,6 +9,7 @@ import pytest
 
 from cli_support import Cli
 from memstore import MemoryStore, Message, Scope
+from memstore.errors import StoreClosed
 from memstore.storage.pipeline_rows import job_key
 from memstore.worker import MAX_ATTEMPTS
 from openai_stub import running
@@ -92,6 +93,17 @@ def test_work_goes_on_until_it_is_told_to_end(recorded, number):
     assert kinds(recorded, "--state", "running") == []
 
 
+def test_work_that_ends_by_itself_ends_it_with_1(recorded, monkeypatch):
+    def closed(*_args, **_options):
+        raise StoreClosed("the store is closed")
+
+    monkeypatch.setattr("memstore.worker.Worker.run_due", closed)
+    result = recorded("work")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["done"] == 0
+    assert "the work ended by itself" in result.stderr
+
+
 def test_work_needs_a_store(cli):
     result = cli("work", "--once")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -140,6 +152,15 @@ def test_a_job_that_gave_up_is_retried(recorded):
     assert recorded("jobs", "retry", number).exit_code == 2
 
 
+def test_all_that_gave_up_is_retried(recorded):
+    break_a_job(recorded)
+    assert recorded("work", "--once").exit_code == 1
+    assert recorded.answer("jobs", "retry", "--all", "--kind", "scenes") == {"queued": 0}
+    assert recorded.answer("jobs", "retry", "--all", "--kind", "extract") == {"queued": 1}
+    assert recorded.answer("jobs", "retry", "--all") == {"queued": 0}
+    assert recorded.shown("jobs", "retry", "--all") == "queued: 0\n"
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -147,6 +168,11 @@ def test_a_job_that_gave_up_is_retried(recorded):
         (["retry", "99"], 1, "no job 99"),
         (["retry", "1"], 2, "only one that gave up"),
         (["retry"], 2, "which job?"),
+        (["retry"], 2, "--all"),
+        (["retry", "1", "--all"], 2, "--all goes with"),
+        (["retry", "--all", "--state", "dead"], 2, "--all goes with"),
+        (["--all"], 2, "--all goes with"),
+        (["retry", "1", "--kind", "extract"], 2, "NUMBER names one job"),
         (["list", "1"], 2, "memstore jobs show 1"),
         (["show", "1", "--state", "dead"], 2, "NUMBER names one job"),
         (["show", "0"], 2, "0"),

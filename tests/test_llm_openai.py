@@ -345,7 +345,7 @@ UNREADABLE = [CHATTY, '{"answer": "te', "[1, 2]", '{"other": 1}', "{'answer': 't
 @pytest.mark.parametrize("bad", UNREADABLE)
 def test_an_unreadable_reply_is_sent_back_once(stub, make, form, bad):
     stub.script.extend([text(bad), text(TEXT, usage={"prompt_tokens": 100, "completion_tokens": 1})])
-    assert make(structured=form).complete(asked()) == LLMReply(TEXT, "stop", Usage(111, 8))
+    assert make(structured=form).complete(asked()) == LLMReply(TEXT, "stop", Usage(111, 8), calls=2)
     assert len(stub.requests) == 2
     before, after = (request["messages"] for request in stub.requests)
     assert after[: len(before)] == before
@@ -368,7 +368,7 @@ def test_what_can_be_read_is_not_repaired_and_comes_as_it_is(stub, make, good):
 
 def test_a_second_unreadable_reply_is_for_its_reader_to_refuse(stub, make):
     stub.then = text(CHATTY)
-    assert make(structured="plain").complete(asked()) == LLMReply(CHATTY, "stop", Usage(22, 14))
+    assert make(structured="plain").complete(asked()) == LLMReply(CHATTY, "stop", Usage(22, 14), calls=2)
     assert len(stub.requests) == 2
 
 
@@ -421,9 +421,41 @@ def test_no_repair_begins_when_the_time_is_up(stub, make, clock):
 def test_a_failing_repair_is_told(stub, make):
     stub.script.append(text(CHATTY))
     stub.then = error(503, "overloaded")
-    with pytest.raises(LLMUnavailable, match="503 Service Unavailable: overloaded"):
+    with pytest.raises(LLMUnavailable, match="503 Service Unavailable: overloaded") as failed:
         make(structured="plain", max_retries=1).complete(asked())
     assert len(stub.requests) == 3
+    assert (failed.value.usage, failed.value.calls) == (Usage(11, 7), 2)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (text("", reasoning_content="hm"), LLMRejected),
+        (text("", refusal="no"), LLMRejected),
+        (text("tea", "content_filter"), LLMRejected),
+        (text("tea", "network_error"), LLMUnavailable),
+        (completion(None), LLMRejected),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_paid_for_too(stub, make, reply, error):
+    stub.script.append(reply)
+    with pytest.raises(error) as failed:
+        make().complete(asked())
+    assert (failed.value.usage, failed.value.calls) == (Usage(11, 7), 1)
+    stub.script.extend([text(CHATTY), reply])
+    with pytest.raises(error) as failed:
+        make().complete(asked())
+    assert (failed.value.usage, failed.value.calls) == (Usage(22, 14), 2)
+
+
+def test_what_a_server_did_not_report_is_not_known_of_an_error_either(stub, make):
+    stub.script.extend([text(""), text("", usage=None), error(401, "who are you?")])
+    found = []
+    for _ in range(3):
+        with pytest.raises(LLMError) as failed:
+            make().complete(asked())
+        found.append(failed.value.usage)
+    assert found == [Usage(11, 7), None, None]
 
 
 # ---- what another try mends

@@ -181,6 +181,81 @@ def test_the_sweep_finds_profiles_that_tell_of_what_was_deleted(desk, kind):
     assert desk.due(kind) is None
 
 
+def _tells_all(task):
+    return "\n".join(filter(None, [task.current, *(one.text for one in task.messages)]))
+
+
+def _hide(desk):
+    desk.store.delete_session(desk.scope, WEB)
+
+
+def _quarantine_alone(desk):
+    """The messages alone, as if what was made of them had not been reached."""
+    with desk.store._storage.write() as tx:
+        ids = tx.messages_matching(desk.of, session=WEB)
+        tx.set_messages_quarantined("acme", ids, desk.now)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("leave", [_hide, _quarantine_alone])
+def test_a_profile_made_of_messages_that_left_is_written_anew(desk, kind, leave):
+    which = kind.removesuffix("_profile")
+    desk.store.write_profile(desk.scope, which, "by hand")
+    desk.judge.tells = _tells_all
+    desk.talk("my disease")
+    desk.runners[kind].sweep()
+    assert desk.work(kind, force=True) == "done"
+    desk.talk("I bake bread", session="helper:web:2")
+    desk.runners[kind].sweep()
+    assert desk.work(kind, force=True) == "done"
+    assert "my disease" in str(profile(desk, which))
+    leave(desk)
+    desk.clock.advance(2 * HOUR)
+    desk.runners[kind].sweep()
+    assert desk.work(kind) == "done"
+    assert str(profile(desk, which)) == "by hand\nI bake bread"
+    with pytest.raises(InvalidInput, match="does not come back"):
+        desk.store.roll_back_profile(desk.scope, which, 2)
+    desk.runners[kind].sweep()
+    assert desk.due(kind) is None
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_profile_of_which_nothing_is_left_goes(desk, by_hand):
+    if by_hand:
+        desk.store.write_memory(desk.scope, "by hand")
+    desk.judge.tells = _tells_all
+    desk.talk("my disease")
+    desk.runners["agent_profile"].sweep()
+    desk.work("agent_profile", force=True)
+    _hide(desk)
+    desk.clock.advance(2 * HOUR)
+    desk.runners["agent_profile"].sweep()
+    assert desk.work("agent_profile") == "done"
+    assert desk.store.read_memory(desk.scope) == ("by hand" if by_hand else "")
+    assert len(desk.judge.profile_tasks) == 1
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_without_memories_too_two_hours_with_activity(desk, kind):
+    asked_at = []
+    desk.judge.tells = lambda task: asked_at.append(desk.now) or f"version {len(asked_at)}"
+    start = desk.now
+    for number in range(19):
+        desk.talk(f"word {number}")
+        desk.runners[kind].sweep()
+        desk.work(kind)
+        desk.clock.advance(HOUR / 3)
+    assert [(at - start) // 1_000_000 // HOUR for at in asked_at] == [2, 4, 6]
+    desk.clock.advance(3 * HOUR)
+    desk.runners[kind].sweep()
+    desk.work(kind)
+    desk.clock.advance(3 * HOUR)
+    desk.runners[kind].sweep()
+    assert desk.due(kind) is None
+    assert len(asked_at) == 3
+
+
 def test_settings_of_the_agent_decide_for_both(desk):
     desk.set(profile_memories=2, profile_interval_s=60, profile_chars=10)
     desk.talk()
@@ -331,6 +406,7 @@ FIVE_LINES = "\n".join(f"- line {n}" for n in range(5))
         "",
         "   \n",
         "\x00\x1b",
+        "\u200b\ufeff",
         "对话中没有可用信息",
         "I'm sorry, but I cannot create a profile.",
         "No information available.",
@@ -558,12 +634,19 @@ def test_writing_by_hand_alone_asks_no_judge(desk):
         (None, InvalidInput),
         ("x" * 4_001, InvalidInput),
         ("\ud800", InvalidText),
+        ("\x01", InvalidInput),
+        ("\x00\x07\n", InvalidInput),
+        ("\u200b", InvalidInput),
+        ("\u2060\ufeff \u3164", InvalidInput),
     ],
 )
 def test_what_is_no_profile_is_refused(desk, text, error):
     desk.store.write_memory(desk.scope, "there")
     with pytest.raises(error):
         desk.store.write_memory(desk.scope, text)
+    if text is not None and len(text) < 10:
+        with pytest.raises(error):
+            desk.store.import_profile(desk.scope, "agent", text)
     assert desk.store.read_memory(desk.scope) == "there"
 
 

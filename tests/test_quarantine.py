@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,11 @@ from memstore.pipelines.extraction import ExtractRunner
 from memstore.pipelines.profiles import ProfileRunner
 from memstore.pipelines.scenes import SceneRunner
 from memstore.storage.base import Writer
-from memstore.storage.pipeline_rows import Owner, ProfileRow, SceneRow, SourceLink, VerdictRow, sealed
+from memstore.storage.pipeline_rows import Cursor, Owner, ProfileRow, SceneRow, SourceLink, VerdictRow, sealed
 from memstore.testing import ManualClock, ScriptedLLM
 from memstore.times import to_micros
 from memstore.worker import Worker
+from pipeline_support import Repeating, cited_ids, extraction, proposed, say, verdict
 
 ANA = Scope("acme", "ana", "helper")
 OF = Owner("acme", "ana")
@@ -77,6 +79,155 @@ def dump(store: MemoryStore) -> dict[str, list[Any]]:
             "scenes": rows("SELECT id, version, state, superseded_at FROM scene_versions ORDER BY 1, 2"),
             "profiles": rows("SELECT id, version, state, superseded_at FROM profile_versions ORDER BY 1, 2"),
         }
+
+
+# --- chains of memories that replaced one another ------------------------------------------------------------
+
+
+def live_ids(store: MemoryStore) -> set[str]:
+    with store._storage.read() as reader:
+        rows = reader._rows("SELECT id FROM memory_versions WHERE state = 'live'")  # type: ignore[attr-defined]
+    return {row_id for (row_id,) in rows}
+
+
+class Chained:
+    """Memories that a model made, with the messages they were made from, in the order in which they were made."""
+
+    def __init__(self, store: MemoryStore, model: Repeating) -> None:
+        self.store = store
+        self.model = model
+        self.messages: dict[str, str] = {}  # of each memory
+        self.verdicts: dict[str, str] = {}
+        self.replaced: dict[str, list[str]] = {}
+        self.undone: set[str] = set()
+
+    def learn(self, text: str, *replaced: str) -> str:
+        (message,) = say(self.store, ANA, "chat", text)
+        self.model.memories = [proposed(text, message)]
+        action = "merge" if len(replaced) > 1 else "update"
+        self.model.decided = [verdict(0, action, *replaced)] if replaced else []
+        (made,) = self.store.extract(ANA, "chat").verdicts
+        assert made.memory_id is not None
+        self.messages[made.memory_id] = message
+        self.verdicts[made.memory_id] = made.id
+        self.replaced[made.memory_id] = list(made.target_ids)
+        return made.memory_id
+
+    def undo(self, memory: str) -> None:
+        """Where it may be."""
+        try:
+            self.store.undo(ANA, self.verdicts[memory])
+        except InvalidInput:
+            return
+        self.undone.add(memory)
+
+    def of_each(self) -> list[set[str]]:
+        """The memories of each chain."""
+        chains: list[set[str]] = []
+        for memory in self.messages:
+            if memory in self.undone:
+                continue
+            chain = {memory, *self.replaced[memory]}
+            chain |= {one for other in chains if other & chain for one in other}
+            chains = [other for other in chains if not other & chain] + [chain]
+        return chains
+
+
+@pytest.fixture
+def chained(open_store: OpenStore) -> Chained:
+    model = Repeating()
+    return Chained(open_store(settings=QUIET, llm=model.llm), model)
+
+
+def test_what_came_back_for_poison_and_was_replaced_then_has_one_heir(chained: Chained) -> None:
+    store = chained.store
+    berlin = chained.learn("lives in Berlin")
+    paris = chained.learn("lives in Paris", berlin)
+    poison = chained.messages[paris]
+    store.quarantine(ANA, source=poison)
+    assert live_ids(store) == {berlin}
+    rome = chained.learn("lives in Rome", berlin)
+    store.release(ANA, source=poison)
+    assert live_ids(store) == {rome}
+    chained.undo(rome)
+    assert live_ids(store) == {paris}
+    chained.undo(paris)
+    assert live_ids(store) == {berlin}
+
+
+def test_poison_on_poison_that_leaves_bit_by_bit_gives_back_what_was_before(chained: Chained) -> None:
+    store = chained.store
+    berlin = chained.learn("lives in Berlin")
+    paris = chained.learn("lives in Paris", berlin)
+    rome = chained.learn("lives in Rome", paris)
+    store.quarantine(ANA, source=chained.messages[paris])
+    assert live_ids(store) == {rome}
+    store.quarantine(ANA, source=chained.messages[rome])
+    assert live_ids(store) == {berlin}
+    store.release(ANA, source=chained.messages[paris])
+    assert live_ids(store) == {paris}
+    store.release(ANA, source=chained.messages[rome])
+    assert live_ids(store) == {rome}
+
+
+def test_what_was_replaced_by_something_undone_meanwhile_is_live_when_it_comes_back(chained: Chained) -> None:
+    """Undoing is refused by now while a target is under quarantine; stores may hold such rows all the same."""
+    store = chained.store
+    berlin = chained.learn("lives in Berlin")
+    paris = chained.learn("lives in Paris", berlin)
+    store.quarantine(ANA, source=chained.messages[berlin])
+    with store._storage.write() as tx:
+        tx.delete_memory("acme", paris, 1, "ana")
+        tx.mark_verdict_undone("acme", chained.verdicts[paris], "ana", 1)
+    store.release(ANA, source=chained.messages[berlin])
+    assert live_ids(store) == {berlin}
+
+
+def test_what_its_owner_deleted_stays_the_end_of_what_it_had_replaced(chained: Chained) -> None:
+    store = chained.store
+    berlin = chained.learn("lives in Berlin")
+    paris = chained.learn("lives in Paris", berlin)
+    store.delete(ANA, paris)
+    store.quarantine(ANA, source=chained.messages[berlin])
+    store.release(ANA, source=chained.messages[berlin])
+    assert live_ids(store) == set()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_chain_has_one_live_end(data: st.DataObject) -> None:
+    model = Repeating()
+    with fresh_store(llm=model.llm, settings=QUIET) as store:
+        chained, away = Chained(store, model), set[str]()
+        for number in range(data.draw(st.integers(2, 12), label="steps")):
+            _step(data, chained, away, number)
+            live = live_ids(store)
+            assert not live & away
+            assert all(len(chain & live) == 1 for chain in chained.of_each() if not chain & away)
+        for one in data.draw(st.permutations(sorted(away)), label="released at last"):
+            store.release(ANA, source=chained.messages[one])
+        live = live_ids(store)
+        assert [len(chain & live) for chain in chained.of_each()] == [1] * len(chained.of_each())
+
+
+def _step(data: st.DataObject, chained: Chained, away: set[str], number: int) -> None:
+    """Something happens; ``away``: memories whose messages are under quarantine."""
+    store, live = chained.store, sorted(live_ids(chained.store))
+    known = [one for one in chained.messages if one not in chained.undone]
+    step = data.draw(st.sampled_from(["learn", "learn", "undo", "quarantine", "release"]), label="step")
+    if step == "learn":
+        among = st.lists(st.sampled_from(live), max_size=2, unique=True) if live else st.just([])
+        chained.learn(f"text {number}", *data.draw(among, label="replaces"))
+    elif step == "undo" and known:
+        chained.undo(data.draw(st.sampled_from(known), label="undone"))
+    elif step == "quarantine" and known:
+        one = data.draw(st.sampled_from(known), label="put under quarantine")
+        store.quarantine(ANA, source=chained.messages[one])
+        away.add(one)
+    elif step == "release" and away:
+        one = data.draw(st.sampled_from(sorted(away)), label="released")
+        store.release(ANA, source=chained.messages[one])
+        away.discard(one)
 
 
 # --- rows made by hand, so that nothing but quarantine is under test -----------------------------------------
@@ -537,8 +688,26 @@ def test_what_its_owner_deleted_is_not_read_again(
     with caplog.at_level(logging.WARNING, "memstore"):
         store.quarantine(ANA, source=poison)
     work(store)
-    assert memory_texts(store) == ["I work as a carpenter"], "the one under quarantine"
-    assert "is not read again" in caplog.text
+    assert contents(store.recall(ANA, "carpenter")) == ["I work as a carpenter"], (
+        "from the message that stays"
+    )
+    assert "I live in Berlin" not in memory_texts(store), "its message was covered, and is not read twice"
+    assert "is not read again" not in caplog.text
+
+
+def test_a_message_whose_other_memory_its_owner_deleted_is_not_read_again(
+    store: MemoryStore, made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    poison, shared = made.message("swordfish", "bad"), made.message("swordfish, and Berlin", "good")
+    with made._writing() as tx:
+        for session in ("bad", "good"):
+            tx.cover(OF, Cursor("extract", f"helper:default:{session}", pos=1, runs=1), [1])
+    made.memory("swordfish", ("message", poison), ("message", shared))
+    store.delete(ANA, made.memory("Berlin", ("message", shared)))
+    with caplog.at_level(logging.WARNING, "memstore"):
+        store.quarantine(ANA, source=poison)
+    assert store.pending(ANA) == 0
+    assert f"message {shared} is not read again" in caplog.text
 
 
 def test_messages_under_quarantine_are_not_extracted_and_are_read_when_they_come_back(
@@ -552,6 +721,62 @@ def test_messages_under_quarantine_are_not_extracted_and_are_read_when_they_come
     assert store.release(ANA, source=first) == 1
     work(store)
     assert memory_texts(store) == ["I live in Berlin", "I work as a carpenter"]
+
+
+def pending(store: MemoryStore) -> int:
+    """As the store says, which the view for people must agree with."""
+    with store._storage.read() as reader:
+        (viewed,) = reader._rows("SELECT coalesce(sum(messages), 0) FROM v_pending")  # type: ignore[attr-defined]
+    found = store.pending(ANA)
+    assert viewed == (found,)
+    return found
+
+
+def test_what_was_never_read_is_pending_once_released_though_its_session_was_read_on(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = open_store(settings=QUIET)
+    first = talk_unread(store, "I work as a carpenter.")
+    store.quarantine(ANA, source=first)
+    talk(store, clock, ["I live in Berlin."], "chat")
+    (deleted,) = [hit.id for hit in store.recall(ANA, "Berlin")]
+    store.delete(ANA, deleted)
+    assert pending(store) == 0
+    store.release(ANA, source=first)
+    assert pending(store) == 1
+    work(store)
+    assert memory_texts(store) == ["I work as a carpenter"]
+    assert pending(store) == 0
+
+
+def test_what_was_read_already_is_not_read_again_with_what_is_released(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    seen: list[list[str]] = []
+
+    def reply(request: LLMRequest) -> str:
+        if request.task == "extract":
+            seen.append(cited_ids(request))
+        return extraction() if request.task == "extract" else "[]"
+
+    store = open_store(settings=QUIET, llm=ScriptedLLM(reply))
+    first = talk_unread(store, "one")
+    store.quarantine(ANA, source=first)
+    for text in ("two", "three"):
+        store.record(ANA, said(text), "chat")
+        store.extract(ANA, "chat")
+    seen.clear()
+    store.release(ANA, source=first)
+    assert pending(store) == 1
+    store.extract(ANA, "chat")
+    assert seen == [[first]]
+    store.quarantine(ANA, source=first)
+    store.release(ANA, source=first)
+    assert pending(store) == 0, "by now it was read"
+
+
+def talk_unread(store: MemoryStore, text: str) -> str:
+    return store.record(ANA, said(text), "chat").ids[0]
 
 
 def test_a_worker_that_read_poison_before_stores_nothing_of_it_afterwards(
@@ -589,6 +814,33 @@ def test_the_same_with_a_model(open_store: OpenStore, at: int) -> None:
         results.append((profiles(store), scene_texts(store)))
     assert results[0] == results[1]
     assert "clean2" in (results[0][0]["user"] or "")
+
+
+@pytest.mark.parametrize("most", [15, 4])
+def test_released_scenes_take_no_more_places_than_there_are(
+    open_store: OpenStore, clock: ManualClock, caplog: pytest.LogCaptureFixture, most: int
+) -> None:
+    store = open_store(clock=clock, settings=QUIET, llm=ScriptedLLM(told))
+    store.agent_settings(ANA, "helper", scenes=most)
+    early, late = most - 1, 3
+    talk(store, clock, [f"FACT early{one}" for one in range(early)], "early")
+    assert len(scene_texts(store)) == early
+    left = store.quarantine(ANA, session="early")
+    talk(store, clock, [f"FACT late{one}" for one in range(late)], "late")
+    assert len(scene_texts(store)) == late
+    assert store.release(ANA, session="early") == left
+    assert len(scene_texts(store)) == most
+    assert {f"FACT late{one}" for one in range(late)} <= set(scene_texts(store))
+    with store._storage.read() as reader:
+        held = {row.id for row in reader.scenes(OF, "helper")}
+    kept_out = {record.args[0] for record in caplog.records if "stays superseded" in record.message}  # type: ignore[index]
+    assert len(kept_out) == early + late - most
+    assert not kept_out & held
+    assert len(store.get_all(ANA, 100)) == early + late  # they are all recalled
+    clock.advance(4_000)
+    work(store)
+    assert len(scene_texts(store)) == most
+    assert [one for one in store.doctor().findings if one.severity == "error"] == []
 
 
 FACT = re.compile(r"FACT \w+")
@@ -670,6 +922,46 @@ def test_lines_that_no_transaction_took_up_are_adopted(open_store: OpenStore) ->
     store.close()
     again = open_store(settings=QUIET)
     assert [row[1] is not None for row in quarantined(again)] == [True]
+
+
+@pytest.mark.parametrize("verb", ["quarantine", "release"])
+def test_a_process_that_dies_before_the_commit_leaves_all_of_it_or_nothing(
+    open_store: OpenStore, verb: str
+) -> None:
+    """The line of a message stands by then, and what was derived from it goes and comes with it."""
+    store = open_store(settings=QUIET)
+    made = Made(store)
+    poison = made.message("swordfish", "bad")
+    before = made.memory("fish", ("message", made.message("fish")))
+    derived = made.memory("swordfish", ("message", poison), replaces=[before])
+    meant = made.memory("meant itself")
+    asked = [poison, meant]
+    if verb == "release":
+        store.quarantine(ANA, source=asked)
+    store.close()
+
+    def dying(statement: str) -> None:
+        if statement == "COMMIT" and dying.on:  # type: ignore[attr-defined]
+            os._exit(9)
+
+    dying.on = False  # type: ignore[attr-defined]
+    child = os.fork()
+    if child == 0:
+        doomed = MemoryStore(store.path, clock=ManualClock(), settings=QUIET, statement_hook=dying)
+        dying.on = True  # type: ignore[attr-defined]
+        getattr(doomed, verb)(ANA, source=asked)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    again = open_store(settings=QUIET)
+    came = live_ids(again)
+    assert came == ({before} if verb == "quarantine" else {derived, meant})
+    assert [row[0] for row in quarantined(again) if row[1] is not None] == (
+        [poison] if verb == "quarantine" else []
+    )
+    if verb == "quarantine":
+        again.release(ANA, source=asked)
+        assert live_ids(again) == {derived, meant}
+    assert again.doctor().ok
 
 
 def test_many_messages_take_lines_of_five_hundred_that_belong_together(open_store: OpenStore) -> None:

@@ -320,6 +320,21 @@ def test_news_that_came_while_a_job_failed_wait_with_it(queue):
     assert (merged.attempts, merged.not_before, merged.last_error) == (1, T + YEAR, "broken")
 
 
+def test_outages_are_told_from_attempts_that_speak_against_the_job(queue):
+    queue.put("a")
+    queue.fail(queue.take("t1"), "no model", T, dead=False, now=T, outage=True)
+    job = queue.take("t2")
+    assert (job.attempts, job.outages, job.counted) == (2, 1, 1)
+    queue.put("a", T + 1)
+    queue.postpone(job, T + 1, T)
+    assert (queue.only().attempts, queue.only().outages, queue.only().counted) == (1, 1, 0)
+    queue.put("a", T + 1)
+    queue.fail(queue.take("t3", T + 1), "cut off", T, dead=True, now=T)
+    assert (queue.only().attempts, queue.only().outages) == (2, 1)
+    queue.retry_job(queue.only().job_no, T)
+    assert (queue.only().attempts, queue.only().outages) == (0, 0)
+
+
 def test_an_error_is_kept_within_bounds(queue):
     queue.put("a")
     queue.fail(queue.take(), "x" * 10_000, T, dead=False, now=T)
@@ -346,6 +361,19 @@ def test_of_the_same_work_one_dead_letter_is_enough(queue):
         queue.put("a")
         queue.fail(queue.take(str(number)), f"broken {number}", T, dead=True, now=T)
     assert (queue.only().last_error, queue.only().state) == ("broken 2", "dead")
+
+
+def test_all_dead_letters_are_queued_anew_or_those_of_a_kind(queue):
+    for name, kind in (("a", "x"), ("b", "x"), ("c", "y")):
+        queue.put(name, kind=kind)
+        queue.fail(queue.take(name, kind=kind), "broken", T, dead=True, now=T)
+    queue.put("b", T + 1, T + YEAR, kind="x")
+    queue.put("waits", T, T + YEAR, kind="x")
+    assert queue.retry_jobs("x", T + 2) == 2
+    assert (queue.states("a"), queue.states("b"), queue.states("c")) == (["queued"], ["queued"], ["dead"])
+    assert queue.retry_jobs(None, T + 2) == 1
+    assert queue.retry_jobs(None, T + 2) == 0
+    assert [job.not_before for job in queue.all()] == [0, 0, 0, T + YEAR]
 
 
 def test_a_dead_letter_whose_like_waits_gives_way_to_it(queue):

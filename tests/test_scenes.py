@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from conftest import fresh_store
 from memstore import InvalidInput, Message, NotFound, Scope
 from memstore.errors import AlreadyRunning, LLMUnavailable
+from memstore.pipelines.model import ModelJudge
 from memstore.pipelines.rules import RulesJudge
 from memstore.pipelines.scene_plan import MAX_NAME_CHARS, Standing, is_deletion, plan
 from memstore.pipelines.scene_versions import undo_run
@@ -503,7 +504,7 @@ def test_blank_and_apologetic_contents_are_refused(content):
     assert found.refused
 
 
-@pytest.mark.parametrize("content", ["[DELETED]", " [DELETED]\n", "[DELETED]\nbecause she moved"])
+@pytest.mark.parametrize("content", ["[DELETED]", " [DELETED]\n"])
 def test_the_mark_deletes(content):
     found = planned(SceneChange("a", "Moving", content))
     assert list(found.deleted) == ["a"]
@@ -513,6 +514,42 @@ def test_the_mark_deletes(content):
 @pytest.mark.parametrize("content", ["[deleted]", "the [DELETED] mark", "DELETED", "[DELETED] all of it"])
 def test_other_texts_do_not_delete(content):
     assert not is_deletion(content)
+
+
+@pytest.mark.parametrize("content", ["[DELETED]\nbecause she moved", "the [DELETED] mark", "old: [deleted]"])
+def test_the_mark_within_a_text_is_refused_with_a_reason(desk, content):
+    written(desk, "one")
+    reply = {"scene_id": desk.store.scenes(desk.scope)[0].id, "name": "one", "content": content}
+    desk.judge = ModelJudge(ScriptedLLM([json.dumps({"changes": [reply]})]))
+    desk.extracted("more")
+    assert desk.work(force=True) == "done"
+    assert names(desk) == ["one"]
+    (why,) = json.loads(desk.run_row("scenes").result)["refused"]
+    assert "[DELETED]" in why
+
+
+def test_where_fewer_scenes_may_be_by_now_the_oldest_that_were_left_alone_go(desk):
+    written(desk, "one", "two", "three")
+    desk.set(scenes=2)
+    second_run(desk, lambda task: [SceneChange(task.scenes[0].id, "one", "anew"), *scene_each(task)])
+    assert names(desk) == ["one", "three"]
+    result = json.loads(desk.run_row("scenes").result)
+    assert "there may be 2" in result["refused"][0]
+    assert ["there may be 2" in one["why"] for one in result["deleted"]] == [True]
+
+
+def test_a_setting_that_is_lowered_while_the_judge_thinks_holds(desk):
+    desk.talk()
+    desk.extracted("one", "two", "three")
+
+    def meanwhile(task):
+        desk.set(scenes=1)
+        return scene_each(task)
+
+    desk.judge.writes = meanwhile
+    assert desk.work(force=True) == "waits"
+    assert desk.work(force=True) == "done"
+    assert names(desk) == ["one"]
 
 
 def test_a_deletion_of_nothing_is_refused():
@@ -740,6 +777,36 @@ def test_undo_is_refused_where_a_later_run_changed_the_scene(desk):
     assert [one[2] for one in standing(desk)] == ["one"]
 
 
+@pytest.mark.parametrize("state", ["deleted", "quarantined"])
+def test_undo_does_not_bring_back_what_was_deleted_or_is_under_quarantine(desk, state):
+    desk.talk()
+    one, _ = desk.extracted("lives in Ulm", "has a cat")
+    desk.judge.writes = one_scene
+    desk.work(force=True)
+    with desk.store._storage.write() as tx:
+        tx.set_memory_state("acme", one, 1, state)
+    run_id = second_run(desk, lambda task: [SceneChange(task.scenes[0].id, "Everything", "has a cat")])
+    before = standing(desk)
+    with pytest.raises(InvalidInput, match=f"memory {one}, which is {state}"):
+        undo_run(desk.store._storage, desk.clock, desk.scope, run_id)
+    assert standing(desk) == before
+    assert desk.run_row("scenes").undone_at is None
+
+
+def test_after_an_undo_what_became_of_the_memories_is_looked_at_anew(desk):
+    desk.talk()
+    one, _ = desk.extracted("lives in Ulm", "has a cat")
+    desk.judge.writes = one_scene
+    desk.work(force=True)
+    with desk.store._storage.write() as tx:
+        tx.set_memory_state("acme", one, 1, "superseded")
+    run_id = second_run(desk, lambda task: [SceneChange(task.scenes[0].id, "Everything", "has a cat")])
+    assert undo_run(desk.store._storage, desk.clock, desk.scope, run_id)
+    desk.judge.scene_tasks.clear()
+    assert desk.work(force=True) == "done"
+    assert [memory.id for memory in desk.judge.scene_tasks[0].gone] == [one]
+
+
 def test_undo_twice_is_refused(desk):
     written(desk, "one")
     run_id = second_run(desk, one_scene)
@@ -845,5 +912,28 @@ def test_agents_at_work_are_found_by_their_sessions_and_by_memories(desk):
     desk.store.add(Scope("acme", "bob", "third"), "likes tea", kind="persona")
     desk.store.add(Scope("acme", "bob"), "likes cats", kind="persona")
     with desk.store._storage.read() as reader:
-        found = [(of.user_id, agent_id) for of, agent_id in reader.working_agents()]
+        found = [(of.user_id, agent_id) for of, agent_id in reader.agents_with_news("agent", ["user"], 0)]
     assert found == [("ana", "helper"), ("bob", "other"), ("bob", "third")]
+
+
+@pytest.mark.parametrize("memories", [True, False])
+def test_an_idle_sweep_costs_the_same_however_many_agents_there_are(open_store, clock, memories):
+    seen = []
+    store = open_store(statement_hook=seen.append)
+    kinds = ("scenes", "agent_profile", "user_profile")
+    counts = []
+    for many in (range(2), range(2, 50)):
+        for number in many:
+            desk = Desk(store, clock, Scope("acme", f"user-{number}", "helper"))
+            desk.talk(session=f"helper:web:{number}")
+            desk.extracted(
+                *(["likes tea"] if memories else []), kind="persona", session=f"helper:web:{number}"
+            )
+            for kind in kinds:
+                desk.work(kind, force=True)
+        seen.clear()
+        for kind in kinds:
+            desk.runners[kind].sweep()
+            assert desk.due(kind) is None
+        counts.append(len(seen))
+    assert counts[0] == counts[1]

@@ -170,6 +170,86 @@ def test_an_undone_verdict_queues_what_follows_from_it(store, model, ana):
     assert {job.kind for job in store.jobs("queued")} == {"index", "scenes", "agent_profile", "user_profile"}
 
 
+def withhold(store, scope, how, message_id, session):
+    if how == "deleted":
+        store.delete(scope, message_id)
+    elif how == "hidden":
+        store.delete_session(scope, session)
+    else:
+        store.quarantine(scope, source=message_id)
+
+
+def refused(store, scope, verdict_id, match):
+    """Nothing is changed by an undo that is refused."""
+    before = [store.history(scope, one.id) for one in store.get_all(scope, include_history=True)]
+    with pytest.raises(InvalidInput, match=match):
+        store.undo(scope, verdict_id)
+    assert [store.history(scope, one.id) for one in store.get_all(scope, include_history=True)] == before
+    assert all(record.undone_at is None for record in store.verdicts(scope))
+
+
+WITHHELD = pytest.mark.parametrize(
+    ("how", "match"),
+    [("deleted", "was deleted"), ("hidden", "was deleted"), ("quarantined", "release it first")],
+)
+
+
+@WITHHELD
+def test_what_was_skipped_is_not_stored_from_a_message_that_is_withheld(store, model, ana, how, match):
+    known = learn(store, model, ana, "the PIN of the door is known", session="one")
+    ids = say(store, ana, "two", "the PIN of the door, yes")
+    model.memories, model.decided = [proposed("the PIN of the door", *ids)], [verdict(0, "skip", known)]
+    (skipped,) = store.extract(ana, "two").verdicts
+    assert skipped.action == "skip"
+    withhold(store, ana, how, ids[0], "two")
+    refused(store, ana, skipped.id, match)
+    assert contents(store.recall(ana, "PIN of the door")) == ["the PIN of the door is known"]
+    if how == "quarantined":
+        store.release(ana, source=ids[0])
+        store.undo(ana, skipped.id)
+        assert "the PIN of the door" in current(store, ana)
+
+
+@WITHHELD
+def test_what_was_replaced_does_not_come_back_from_a_message_that_is_withheld(store, model, ana, how, match):
+    ids = say(store, ana, "one", "lives in Berlin")
+    model.memories = [proposed("lives in Berlin", *ids)]
+    old = store.extract(ana, "one").verdicts[0].memory_id
+    learn(store, model, ana, "lives in Paris", verdict(0, "update", old), session="two")
+    withhold(store, ana, how, ids[0], "one")
+    refused(store, ana, last(store, ana), match)
+    assert current(store, ana) == ["lives in Paris"]
+    if how == "quarantined":
+        store.release(ana, source=ids[0])
+        store.undo(ana, last(store, ana))
+        assert current(store, ana) == ["lives in Berlin"]
+
+
+def test_a_link_of_a_chain_under_quarantine_is_in_the_way(store, model, ana):
+    berlin = learn(store, model, ana, "lives in Berlin")
+    ids = say(store, ana, "chat", "lives in Paris")
+    model.memories, model.decided = [proposed("lives in Paris", *ids)], [verdict(0, "update", berlin)]
+    paris = store.extract(ana, "chat").verdicts[0].memory_id
+    learn(store, model, ana, "lives in Rome", verdict(0, "update", paris))
+    store.quarantine(ana, source=ids[0])
+    refused(store, ana, last(store, ana), f"{paris}.*is under quarantine; release it first")
+    store.release(ana, source=ids[0])
+    store.undo(ana, last(store, ana))
+    assert current(store, ana) == ["lives in Paris"]
+
+
+def test_only_verdicts_of_ones_task_or_of_none_are_undone(store, model, ana):
+    trip, work = (Scope("acme", "ana", "helper", task) for task in ("trip", "work"))
+    learn(store, model, trip, "packed the bags", kind="episodic")
+    with pytest.raises(NotFound):
+        store.undo(work, last(store, trip))
+    assert current(store, trip) == ["packed the bags"]
+    store.undo(trip, last(store, trip))
+    learn(store, model, ana, "bought a ticket", kind="episodic", session="other")
+    store.undo(work, last(store, work))
+    assert current(store, ana) == []
+
+
 class Killed(BaseException):
     pass
 

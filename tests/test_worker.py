@@ -1,5 +1,6 @@
 """The worker: what it does with a job, with many of them, beside others, and when it dies."""
 
+import asyncio
 import json
 import logging
 import os
@@ -14,7 +15,15 @@ import pytest
 
 from conftest import FAST, said
 from memstore import ConfigError, MemoryStore, NotFound, Scope, Settings
-from memstore.errors import AlreadyRunning, InvalidInput, LLMOverBudget, LLMRejected, StoreBusy, StoreClosed
+from memstore.errors import (
+    AlreadyRunning,
+    InvalidInput,
+    LLMOverBudget,
+    LLMRejected,
+    LLMUnavailable,
+    StoreBusy,
+    StoreClosed,
+)
 from memstore.pipelines.work import SECOND, Lease, NotDue
 from memstore.storage.pipeline_rows import UNDER_WAY, Cursor, Owner, job_key
 from memstore.testing import HashEmbedder, ManualClock
@@ -110,15 +119,56 @@ def test_what_the_work_made_due_is_done_in_the_same_pass(store):
     assert (first.ran, second.ran) == (["a", "c"], ["b"])
 
 
-def test_the_first_runners_jobs_come_first(store):
-    first, second = Told(store, "first"), Told(store, "second")
-    order = []
-    for runner in (first, second):
-        runner.does = {name: lambda lease, r=runner: order.append(r.kind) for name in "ab"}
-        for name in "ab":
+def three_kinds(store, order: list[str], jobs: str = "ab") -> list[Told]:
+    """Runners that note whose turn it was, with so many jobs each."""
+    runners = [Told(store, kind) for kind in ("extract", "scenes", "index")]
+    for runner in runners:
+        runner.does = {name: lambda lease, r=runner: order.append(r.kind) for name in jobs}
+        for name in jobs:
             put(store, name, kind=runner.kind)
-    worker_of(store, second, first).run_due()
-    assert order == ["second", "second", "first", "first"]
+    return runners
+
+
+def test_kinds_take_turns_and_what_asks_no_model_does_not_wait_for_the_others(store):
+    order = []
+    worker_of(store, *three_kinds(store, order, "abc"), first=["index"]).run_due()
+    assert order == ["index", "extract", "index", "scenes", "index", "extract", "scenes", "extract", "scenes"]
+
+
+def test_what_is_forced_is_done_in_the_order_in_which_it_builds_on_each_other(store):
+    order = []
+    worker_of(store, *three_kinds(store, order)).run_due(force=True)
+    assert order == ["extract", "extract", "scenes", "scenes", "index", "index"]
+
+
+def test_a_long_pass_looks_for_work_that_nobody_queued_and_comes_back_to_what_failed(store, clock):
+    runner = Told(store, does={"fails": [LLMRejected("no")]})
+    for number in range(5):
+        runner.does[str(number)] = lambda lease: clock.advance(20)
+    for name in runner.does:
+        put(store, name)
+    runner.sweeping = lambda: put(store, "swept", unless=UNDER_WAY) if runner.sweeps == 2 else None
+    assert worker_of(store, runner).run_due() == WorkReport(done=7, failed=1)
+    assert runner.ran == ["fails", "0", "1", "2", "3", "4", "swept", "fails"]
+    assert runner.sweeps == 2
+
+
+def test_the_nightly_backup_does_not_wait_for_a_long_backlog(open_store, clock):
+    at(clock, "2026-03-01T12:00")
+    store = nightly(open_store, clock)
+    for number in range(6):
+        store.record(ANA, said("x"), f"chat {number}")
+    at(clock, "2026-03-02T02:58")
+    order = []
+
+    def on_job(job, outcome):
+        order.append(job.kind)
+        clock.advance(30)
+
+    store.work(on_job=on_job)
+    assert order.index("backup") <= 7
+    assert order.count("extract") == 6
+    assert order[order.index("backup") :].count("extract") >= 1
 
 
 def test_what_a_sweep_queues_is_done_at_once(store):
@@ -241,6 +291,36 @@ def test_failures_back_off_and_end_as_a_dead_letter_that_can_be_replayed(store, 
     assert (job_of(store, "a").state, results(store, "a")) == ("done", 1)
 
 
+def test_an_outage_of_the_model_ends_no_job(store, clock):
+    """Whatever it lasts: the job is tried again about once an hour, by itself. What is the job's own fault still counts."""
+    runner = Told(store, does={"a": [LLMUnavailable("refused") for _ in range(30)]})
+    worker = worker_of(store, runner)
+    put(store, "a")
+    for attempt in range(1, 31):
+        assert worker.run_due() == WorkReport(failed=1)
+        found = job_of(store, "a")
+        assert (found.state, found.attempts) == ("queued", attempt)
+        assert found.last_error == "LLMUnavailable: refused"
+        assert found.not_before - clock.now() == timedelta(seconds=back_off_s(attempt)) <= timedelta(hours=1)
+        clock.advance(back_off_s(attempt))
+    runner.does["a"] = [LLMRejected("cut off") for _ in range(MAX_ATTEMPTS)]
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert worker.run_due() == WorkReport(failed=1)
+        clock.advance(RETRY_MOST_S)
+    assert worker.run_due() == WorkReport(dead=1)
+    assert job_of(store, "a").attempts == 30 + MAX_ATTEMPTS
+
+
+def test_what_waited_out_an_outage_is_done_by_itself(store, clock):
+    runner = Told(store, does={"a": [LLMUnavailable("refused")] * MAX_ATTEMPTS})
+    worker = worker_of(store, runner)
+    put(store, "a")
+    for _ in range(MAX_ATTEMPTS):
+        worker.run_due()
+        clock.advance(RETRY_MOST_S)
+    assert worker.run_due() == WorkReport(done=1)
+
+
 def test_waits_double_up_to_an_hour():
     assert [back_off_s(n) for n in range(1, 9)] == [30, 60, 120, 240, 480, 960, 1_920, 3_600]
     assert back_off_s(10_000 // 10) == RETRY_MOST_S
@@ -327,6 +407,43 @@ def test_a_job_that_workers_die_of_is_given_up(store, clock):
     assert worker_of(store, runner).run_due() == WorkReport(dead=1)
     assert runner.ran == []
     assert "left half-way 8 times" in job_of(store, "a").last_error
+
+
+def test_what_is_told_of_a_job_and_fails_changes_nothing(store, caplog):
+    def on_job(job, outcome):
+        raise RuntimeError("no place to tell it")
+
+    for name in "ab":
+        put(store, name)
+    assert worker_of(store, Told(store), on_job=on_job).run_due() == WorkReport(done=2)
+    assert "on_job failed behind job 1 (work): RuntimeError: no place to tell it" in caplog.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_caller_gives_the_job_back_at_once(store, error):
+    runner = Told(store, does={"a": [raising(error)]})
+    put(store, "a")
+    with pytest.raises(error):
+        worker_of(store, runner).run_due()
+    assert (job_of(store, "a").state, job_of(store, "a").attempts) == ("queued", 0)
+    runner.does["a"] = [raising(error)]
+    with pytest.raises(error):
+        worker_of(store, runner).run_now("work", job_key("work", "a"))
+    assert worker_of(store, runner).run_due() == WorkReport(done=1)
+
+
+def test_a_cancelled_model_is_a_failed_attempt(store):
+    put(store, "a")
+    runner = Told(store, does={"a": [raising(asyncio.CancelledError)]})
+    assert worker_of(store, runner).run_due() == WorkReport(failed=1)
+    assert job_of(store, "a").last_error == "CancelledError: "
+
+
+def raising(error: type[BaseException]):
+    def run(lease):
+        raise error
+
+    return run
 
 
 def test_each_job_is_told(store):
@@ -463,6 +580,48 @@ def test_errors_do_not_end_the_thread(store, with_runners, caplog):
     assert thread.report == WorkReport(done=1, failed=1)
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_no_error_of_a_model_ends_the_thread(store, with_runners, error):
+    done = threading.Event()
+    with_runners(Told(store, does={"a": raising(error), "b": lambda lease: done.set()}))
+    put(store, "a")
+    put(store, "b")
+    thread = store.start_worker(poll_s=0.001)
+    once_set(done)
+    assert thread.running
+    assert thread.stop()
+    assert thread.report == WorkReport(done=1, failed=1)
+    assert job_of(store, "a").last_error.startswith(error.__name__)
+
+
+def test_where_one_hangs_that_was_told_to_end_another_is_started(open_store, monkeypatch):
+    """And closing ends both."""
+    monkeypatch.setattr("memstore.worker.STOP_WAIT_S", 0.01)
+    store = open_store()
+    asked, answers, done = threading.Event(), threading.Event(), threading.Event()
+
+    def asks(lease):
+        asked.set()
+        once_set(answers)
+
+    runner = Told(store, does={"a": [asks, lambda lease: done.set()]})
+    monkeypatch.setattr(store, "_runners", lambda: [runner])
+    put(store, "a")
+    hangs = store.start_worker(poll_s=0.001)
+    once_set(asked)
+    assert not hangs.stop()
+    assert hangs.ending
+    second = store.start_worker(poll_s=0.001)
+    assert second is not hangs
+    assert store.start_worker() is second
+    once_set(done)
+    store.close()
+    assert second.join(PATIENCE_S)
+    answers.set()
+    assert hangs.join(PATIENCE_S)
+    assert results(open_store(), "a") == 1
+
+
 def test_closing_the_store_ends_a_worker_that_waits_for_a_model(open_store, monkeypatch, clock):
     """Its job goes back at once, and what the model says in the end comes to nothing."""
     monkeypatch.setattr("memstore.worker.STOP_WAIT_S", 0.01)
@@ -542,6 +701,21 @@ def test_working_on_and_on_ends_when_the_store_is_closed(store, with_runners):
         store.work()
 
 
+def test_a_wait_for_a_thread_that_is_at_work_leaves_it_at_work(store):
+    """Ctrl-C ends the wait alone; a thread that ``work`` started itself ends with it."""
+    child = start("child_waiter", store.path)
+    assert answered(child) == {"started before": [True, True], "its own": False}
+
+
+def test_what_the_thread_at_work_cannot_do_is_refused(store, with_runners):
+    with_runners(Told(store))
+    thread = store.start_worker(poll_s=0.005)
+    for options in ({"force": True}, {"on_job": lambda job, outcome: None}):
+        with pytest.raises(InvalidInput, match="is at work already"):
+            store.work(once=False, **options)
+    assert thread.running
+
+
 @pytest.mark.parametrize("poll_s", [0, -1, True, "1", float("nan")])
 def test_a_poll_that_makes_no_sense_is_refused(store, poll_s):
     with pytest.raises(ConfigError, match="poll_s"):
@@ -576,6 +750,45 @@ def child_worker(path: str, ahead_s: float) -> None:
     with MemoryStore(path, clock=clock, settings=FAST) as store:
         report = worker_of(store, Told(store, does={"a": asks})).run_due()
         print(json.dumps({"done": report.done, "failed": report.failed}), flush=True)  # noqa: T201
+
+
+def child_waiter(path: str) -> None:
+    """Waits for two threads in turn, and is sent the signal of Ctrl-C by a job while it does."""
+    waits, done = threading.Event(), threading.Event()
+
+    def interrupts(lease: Lease) -> None:
+        once_set(waits)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    join = WorkerThread.join
+
+    def joins(thread: WorkerThread, timeout_s: float | None = None) -> bool:
+        waits.set()
+        return join(thread, timeout_s)
+
+    def interrupted() -> bool:
+        waits.clear()
+        try:
+            store.work(once=False)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    WorkerThread.join = joins  # type: ignore[method-assign]
+    with MemoryStore(path, clock=ManualClock(), settings=FAST) as store:
+        runner = Told(store, does={"a": interrupts, "b": lambda lease: done.set(), "c": interrupts})
+        store._runners = lambda: [runner]  # type: ignore[method-assign]
+        thread = store.start_worker(poll_s=0.001)
+        put(store, "a")
+        assert interrupted()
+        put(store, "b")
+        first = [thread.running, done.wait(PATIENCE_S)]
+        thread.stop()
+        put(store, "c")
+        assert interrupted()
+        own = store._worker_threads[-1]
+        assert own is not thread
+        print(json.dumps({"started before": first, "its own": own.running}), flush=True)  # noqa: T201
 
 
 def child_recorder(path: str, number: int) -> None:
@@ -863,6 +1076,22 @@ def test_jobs_are_shown_to_operators(store, clock):
     assert store.job(extract.job_no) == extract
     assert store.jobs("queued", "extract") == [extract]
     assert store.jobs("dead") == store.jobs(limit=0) == []
+
+
+def test_all_that_gave_up_is_retried_at_once(store, clock):
+    kinds = {"extract": "ab", "scenes": "c"}
+    for kind, names in kinds.items():
+        for name in names:
+            put(store, name, kind=kind)
+            with store._storage.write() as tx:
+                now = store._pipelines.now()
+                tx.fail(tx.claim(kind, name, now, now + SECOND), "no", now, dead=True, now=now)
+    assert store.retry_jobs("extract") == 2
+    assert [job.kind for job in store.jobs("dead")] == ["scenes"]
+    assert store.retry_jobs() == 1
+    assert store.retry_jobs() == 0
+    runners = [Told(store, kind) for kind in kinds]
+    assert worker_of(store, *runners).run_due() == WorkReport(done=3)
 
 
 def test_wrong_questions_about_jobs_are_refused(store):

@@ -6,10 +6,13 @@ from typing import Any
 
 import click
 
+from memstore.agent_settings import NAMES
 from memstore.cli.inputs import check_times, parse_json, times_of
 from memstore.cli.options import TIME_FORMS, Function, Target, time_options, with_target
 from memstore.cli.output import show
 from memstore.types import Scope
+
+NAME_VALUE = "NAME=VALUE"
 
 
 @click.command("agent-settings")
@@ -26,18 +29,31 @@ def agent_settings(target: Target, *, agent_id: str, changes: Sequence[str], res
       memstore agent-settings helper rounds=3 idle_s=120 warm_up=1,2 --db memory.db --user lin
       memstore agent-settings helper --reset rounds --db memory.db --user lin
     """
-    given = dict(_setting(change) for change in changes)
+    given = _settings(changes)
     scope = Scope(target.need_team(), target.need_user())
     with target.open(create=bool(given)) as store:
         result = store.agent_settings(scope, agent_id, reset=reset, **given)
     show(target, "record", asdict(result))
 
 
+def _settings(changes: Sequence[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for change in changes:
+        name, value = _setting(change)
+        if name in given:
+            raise click.BadParameter(f"{name} is given twice; which of the two?", param_hint=NAME_VALUE)
+        given[name] = value
+    return given
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """A name and its value; what kind of value it has to be is said where it is checked."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="NAME=VALUE")
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=NAME_VALUE)
+    if name not in NAMES:  # nor a parameter of the call that changes them
+        known = ", ".join(NAMES)
+        raise click.BadParameter(f"no setting named {name!r:.60}; there are {known}", param_hint=NAME_VALUE)
     if name == "warm_up":
         return name, tuple(_plain(part.strip()) for part in value.strip("[]").split(",") if part.strip())
     if name == "model":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LIST = "list"
 SHOW = "show"
 RETRY = "retry"
+LOOK_S = 1.0
+"""Between two looks at whether the work still goes on."""
 STATES = ("queued", "running", "done", "dead")
 
 
@@ -32,7 +34,7 @@ def work(target: Target, *, once: bool, now: bool) -> None:
 
     It goes on until it is ended by Ctrl-C or SIGTERM; then it ends the transaction that it is in and exits with 0. Any
     number of them may work on one store. A line on stderr tells what became of each job. With --once it exits with 1
-    when a job gave up. With MEMSTORE_DAILY_TOKENS a team's conversations wait for the next day once its
+    when a job gave up, without it when the work ended by itself. With MEMSTORE_DAILY_TOKENS a team's conversations wait for the next day once its
     models used so many tokens.
 
     \b
@@ -41,23 +43,29 @@ def work(target: Target, *, once: bool, now: bool) -> None:
       memstore work --once --db memory.db --llm openai:qwen3@http://localhost:8000/v1
       memstore work --once --now --db memory.db --format text
     """
-    report = _once(target, now=now) if once else _on_and_on(target, now=now)
+    report, well = _once(target, now=now) if once else _on_and_on(target, now=now)
     show(target, "record", report)
-    if once and report.dead:
+    if not well:
         click.get_current_context().exit(FAILED)
 
 
-def _once(target: Target, *, now: bool) -> "WorkReport":
+def _once(target: Target, *, now: bool) -> "tuple[WorkReport, bool]":
     with target.open() as store:
-        return store.work(force=now, on_job=_tell)
+        report = store.work(force=now, on_job=_tell)
+        return report, not report.dead
 
 
-def _on_and_on(target: Target, *, now: bool) -> "WorkReport":
+def _on_and_on(target: Target, *, now: bool) -> "tuple[WorkReport, bool]":
     with _ending_signals() as ending, target.open() as store:
         thread = store.start_worker(force=now, on_job=_tell)
-        ending.wait()
+        while thread.running and not ending.wait(LOOK_S):
+            pass
+        asked = ending.is_set()
         thread.stop()
-        return thread.report
+    if not asked:
+        said = "the work ended by itself, which it should not; start 'memstore work' again, and look at 'memstore doctor'"
+        click.echo(f"memstore: {said}", err=True)
+    return thread.report, asked
 
 
 @contextmanager
@@ -98,12 +106,20 @@ def _tell(job: "JobRecord", outcome: str) -> None:
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @click.option("--state", type=click.Choice(STATES), help="Only those; 'dead' ones gave up.")
 @click.option("--kind", metavar="KIND", help="Only those, such as extract, scenes, index or backup.")
+@click.option("--all", "every", is_flag=True, help="With retry: all that gave up, or those of --kind.")
 @limit_option(default=50)
 @with_target
 def jobs(
-    target: Target, *, action: str, number: int | None, state: str | None, kind: str | None, limit: int
+    target: Target,
+    *,
+    action: str,
+    number: int | None,
+    state: str | None,
+    kind: str | None,
+    every: bool,
+    limit: int,
 ) -> None:
-    """List the jobs of the store, show one, or queue one that gave up once more.
+    """List the jobs of the store, show one, or queue one that gave up, or all of them, once more.
 
     Jobs that are done can be looked at for a week. The operator sees every user's.
 
@@ -113,11 +129,16 @@ def jobs(
       memstore jobs list --state dead --db memory.db
       memstore jobs show 12 --db memory.db
       memstore jobs retry 12 --db memory.db
+      memstore jobs retry --all --kind extract --db memory.db
     """
+    if every:
+        _retry_all(target, action, number, state, kind)
+        return
     if action == LIST and number is not None:
         raise click.UsageError(f"list takes no NUMBER; did you mean 'memstore jobs show {number}'?")
     if action != LIST and number is None:
-        raise click.UsageError("which job? 'memstore jobs' lists their numbers")
+        more = "; --all means every one that gave up" if action == RETRY else ""
+        raise click.UsageError(f"which job? 'memstore jobs' lists their numbers{more}")
     if action != LIST and (state is not None or kind is not None):
         raise click.UsageError(f"{action} takes no --state and no --kind: NUMBER names one job")
     with target.open() as store:
@@ -125,6 +146,13 @@ def jobs(
             show(target, "jobs", {"jobs": store.jobs(state, kind, limit)})  # type: ignore[arg-type]
         else:
             show(target, "record", store.job(number) if action == SHOW else store.retry_job(number))
+
+
+def _retry_all(target: Target, action: str, number: int | None, state: str | None, kind: str | None) -> None:
+    if action != RETRY or number is not None or state is not None:
+        raise click.UsageError("--all goes with 'memstore jobs retry' and at most --kind")
+    with target.open() as store:
+        show(target, "record", {"queued": store.retry_jobs(kind)})
 
 
 COMMANDS = (work, jobs)

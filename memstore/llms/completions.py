@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from memstore.errors import LLMRejected, LLMUnavailable
+from memstore.errors import LLMError, LLMRejected, LLMUnavailable
 from memstore.llm import LLMReply, Usage
 from memstore.model_server import error_text
 
@@ -26,11 +26,23 @@ _BROKEN_OFF = frozenset({"insufficient_system_resource", "network_error", "abort
 
 def read_completion(raw: bytes, server: ModelServer) -> LLMReply:
     """The first choice of an answer's body. ``finish_reason`` is in small letters, ``stop`` where there is none, and
-    ``length`` however the server says that the text was cut off; such a text may be empty, another is not.
+    ``length`` however the server says that the text was cut off; such a text may be empty, another is not. An answer
+    that cannot be used is paid for as well: the errors carry its usage.
 
     :raises LLMUnavailable: the server reports that it failed. :raises LLMRejected: no usable answer.
     """
     answer = _object(raw, server)
+    usage = _usage(answer.get("usage"))
+    try:
+        text, finish = _said(answer, raw, server)
+    except LLMError as error:
+        error.usage = None if usage == Usage() else usage
+        raise
+    return LLMReply(text, finish, usage)
+
+
+def _said(answer: dict[str, Any], raw: bytes, server: ModelServer) -> tuple[str, str]:
+    """The text, and why it ended."""
     choice = _choice(answer, raw, server)
     finish = _finish_reason(choice, server)
     message = choice.get("message")
@@ -41,7 +53,7 @@ def read_completion(raw: bytes, server: ModelServer) -> LLMReply:
         raise LLMRejected(f"{server.name}: the model refused to answer; use another model, if it goes on")
     if finish != LENGTH and not text.strip():
         raise LLMRejected(f"{server.name} {_emptiness(message)}")
-    return LLMReply(text, finish, _usage(answer.get("usage")))
+    return text, finish
 
 
 def _object(raw: bytes, server: ModelServer) -> dict[str, Any]:

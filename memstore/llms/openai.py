@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from memstore.clock import Clock, SystemClock
-from memstore.errors import InvalidInput, LLMRejected, LLMUnavailable
+from memstore.errors import InvalidInput, LLMError, LLMRejected, LLMUnavailable
 from memstore.llm import LLMReply, Usage
 from memstore.llms.completions import read_completion
 from memstore.model_server import (
@@ -131,7 +131,8 @@ class OpenAIChat:
     ``json_object`` and the schema in the system message, and one that refuses that too with the message alone. What
     it takes is remembered for each model, as are ``max_completion_tokens`` for ``max_tokens``, and that it refuses a
     ``temperature`` (0 is sent otherwise). A reply that cannot be read as JSON is sent back once, to be repaired; the
-    usage is that of both. If that cannot be read either, it is given back as it is, for its reader to refuse.
+    usage and calls are those of both, also of an error. If that cannot be read either, it is given back as it is, for
+    its reader to refuse.
 
     :param model: asked where a request names no other of the same server.
     :param base_url: http or https, up to and without ``/chat/completions``, such as ``https://api.openai.com/v1``.
@@ -202,8 +203,13 @@ class OpenAIChat:
             {"role": "assistant", "content": first.text},
             {"role": "user", "content": _REPAIR},
         )
-        second = self._answer(request, messages, deadline)
-        return replace(second, usage=_sum(first.usage, second.usage))
+        try:
+            second = self._answer(request, messages, deadline)
+        except LLMError as error:
+            error.usage = first.usage if error.usage is None else _sum(first.usage, error.usage)
+            error.calls += first.calls
+            raise
+        return replace(second, usage=_sum(first.usage, second.usage), calls=first.calls + second.calls)
 
     def close(self) -> None:
         """Give the connections back. A later use opens new ones; an object that is let go closes its own."""

@@ -83,9 +83,10 @@ class Applying:
             self.tx.put_verdict(verdict)
             verdicts.append((verdict, compared or extracted))
         moved = covering(cursor, outcome.covered)
-        self.tx.set_cursor(
+        self.tx.cover(
             self.of,
             replace(moved, runs=cursor.runs + 1, ran_at=self.now, note=outcome.extraction.value.scene),
+            [row.pos for row in outcome.covered],
         )
         if made:
             queue_after(self.tx, self.of, _agent(window), window.session, self.settings, self.now)

@@ -10,8 +10,9 @@ from memstore.text import normalise
 
 EXAMINED_CHARS = 20_000
 """Of each end of a text; no judge is shown more of it."""
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_RUNS = re.compile(rf"(?P<han>[{_HAN}]+)|(?P<word>[^\W_{_HAN}]+(?:[._@+#/-]+[^\W_{_HAN}]+)*)")
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Chinese characters, as a range of a pattern."""
+_RUNS = re.compile(rf"(?P<han>[{HAN}]+)|(?P<word>[^\W_{HAN}]+(?:[._@+#/-]+[^\W_{HAN}]+)*)")
 _ENDINGS = ("ing", "ies", "ed", "es", "s", "e", "y")
 _LEAST_STEM = 3
 _FRAME = frozenset(
@@ -48,6 +49,18 @@ def _stem(word: str) -> str:
         if word.isascii() and word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
             return word[: -len(ending)]
     return word
+
+
+def is_chinese(text: str) -> bool:
+    """Whether more of it is Chinese than is not; a Han character stands for about a word. Texts that differ in this have
+    no words in common, whatever they mean."""
+    han = words = 0
+    for run in _RUNS.finditer(text[:EXAMINED_CHARS]):
+        if run["han"] is None:
+            words += 1
+        else:
+            han += len(run["han"])
+    return han > words
 
 
 def contained(text: str, told: Iterable[str]) -> float:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from memstore.pipelines.checking import Checked
 from memstore.pipelines.closeness import contained
+from memstore.pipelines.trusted import is_own_words, said_by_principal
 from memstore.pipelines.values import Compared, Comparison, Known, Language
 from memstore.pipelines.work import Pipelines
-from memstore.recall import Question
+from memstore.recall import QueryVectors, Question
 from memstore.storage.base import Reader
 from memstore.storage.pipeline_rows import Owner
 from memstore.storage.rows import MemoryRow
@@ -24,10 +25,15 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """For each item the memories that it is compared with, best first, and the one that says it already, word for word."""
+    """For each item the memories that it is compared with, best first, and the one that says it already, word for word.
+
+    :param own: ids of those of them that rest on the user's own words, if only in part; looked up where an item is
+        somebody else's.
+    """
 
     rows: tuple[tuple[MemoryRow, ...], ...]
     equals: tuple[MemoryRow | None, ...]
+    own: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -37,34 +43,57 @@ class Neighbourhood:
 def neighbourhood(pipelines: Pipelines, scope: Scope, items: Sequence[Checked], count: int) -> Neighbourhood:
     """Compare with the user's own private rows alone, of this agent or none and this task or none.
 
-    A slow or failing embedder costs one wait and then is done without.
+    All is embedded before anything is read: while a snapshot is open the write-ahead log cannot be emptied.
     """
     of = Owner(scope.team_id, scope.user_id)
     now = pipelines.now()
+    asked = [
+        Question(item.proposal.content, "memories", count * DEPTH, timeout_s=PATIENCE_S, own_only=True)
+        for item in items
+    ]
+    vectors = _vectors(pipelines, scope, asked)
     found: list[tuple[MemoryRow, ...]] = []
-    legs: Sequence[Leg] = LEGS
     with pipelines.recaller.snapshot() as reader:
         newest = reader.neighbours_by_age(of, scope.agent_id, scope.task_id, NEWEST)
         newest = [row for row in newest if _fits(row, scope, now)]
-        for item in items:
-            recalled, legs = _recalled(pipelines, reader, scope, item.proposal.content, count, legs)
+        for question, embed in zip(asked, vectors, strict=True):
+            recalled = _recalled(pipelines, reader, scope, question, embed)
             near = [row for row in recalled if _fits(row, scope, now)]
-            found.append(tuple(_filled(near, newest, item.proposal.content)))
-    equals = tuple(_equal(item, rows, scope) for item, rows in zip(items, found, strict=True))
-    shown = (_first(equal, rows)[:count] for equal, rows in zip(equals, found, strict=True))
-    return Neighbourhood(tuple(shown), equals)
+            found.append(tuple(_filled(near, newest, question.query)))
+        equals = tuple(_equal(item, rows, scope) for item, rows in zip(items, found, strict=True))
+        shown = tuple(_first(equal, rows)[:count] for equal, rows in zip(equals, found, strict=True))
+        strange = {
+            row.id: row for item, rows in zip(items, shown, strict=True) if not item.own for row in rows
+        }
+        own = frozenset(row.id for row in strange.values() if _rests_on_own_words(reader, row))
+    return Neighbourhood(shown, equals, own)
+
+
+def _vectors(pipelines: Pipelines, scope: Scope, asked: Sequence[Question]) -> list[QueryVectors | None]:
+    """Of each text; a slow or failing embedder costs one wait, and then is done without."""
+    found: list[QueryVectors | None] = []
+    for question in asked:
+        found.append(None if None in found else pipelines.recaller.embedded(scope, question))
+    return found
 
 
 def _recalled(
-    pipelines: Pipelines, reader: Reader, scope: Scope, content: str, count: int, legs: Sequence[Leg]
-) -> tuple[list[MemoryRow], Sequence[Leg]]:
-    """What recall brings for a text, and the legs to ask for the next one."""
-    question = Question(content, "memories", count * DEPTH, timeout_s=PATIENCE_S, own_only=True)
-    recall = pipelines.recaller.answer(reader, scope, question, legs=legs).recall
-    lost = {part.leg for part in recall.degraded}
+    pipelines: Pipelines, reader: Reader, scope: Scope, question: Question, embed: QueryVectors | None
+) -> list[MemoryRow]:
+    """What recall brings for a text."""
+    legs: Sequence[Leg] = ("text",) if embed is None else LEGS
+    recall = pipelines.recaller.answer(reader, scope, question, legs=legs, embed=embed).recall
     rows = (reader.memory(scope.team_id, hit.id) for hit in recall)
-    left: Sequence[Leg] = ("text",) if "vector" in lost else legs
-    return [row for row in rows if row is not None], left
+    return [row for row in rows if row is not None]
+
+
+def _rests_on_own_words(reader: Reader, row: MemoryRow) -> bool:
+    """Whether the user said it, or something of it."""
+    if is_own_words(row.source_kind, row.trust):
+        return True
+    sources = reader.sources_of(row.team_id, "memory", row.id, row.version)
+    messages = (reader.message(row.team_id, one) for kind, one in sources if kind == "message")
+    return any(message is not None and said_by_principal(message) for message in messages)
 
 
 def _fits(row: MemoryRow, scope: Scope, now: int) -> bool:
@@ -94,14 +123,17 @@ def _first(row: MemoryRow | None, rows: tuple[MemoryRow, ...]) -> tuple[MemoryRo
 
 
 def _equal(item: Checked, rows: Sequence[MemoryRow], scope: Scope) -> MemoryRow | None:
+    """Of several the one that is trusted most."""
     proposal = item.proposal
     persona = proposal.kind == "persona"
     of = (None, None) if persona else (scope.agent_id, scope.task_id)
     text = same_text(proposal.content)
-    for row in rows:
-        if row.kind == proposal.kind and (row.agent_id, row.task_id) == of and same_text(row.content) == text:
-            return row
-    return None
+    equal = (
+        row
+        for row in rows
+        if row.kind == proposal.kind and (row.agent_id, row.task_id) == of and same_text(row.content) == text
+    )
+    return max(equal, key=lambda row: row.trust, default=None)
 
 
 def same_text(content: str) -> str:

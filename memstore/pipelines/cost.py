@@ -14,11 +14,11 @@ from memstore.agent_settings import AgentSettings
 from memstore.clock import Clock
 from memstore.config import Settings
 from memstore.errors import LLMOverBudget, LLMRejected, LLMUnavailable, MemstoreError
-from memstore.llm import LLM, LLMReply, LLMRequest
+from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest, Usage
 from memstore.pipelines.values import Judge
 from memstore.pipelines.work import SECOND, JudgeFor, Lease
 from memstore.storage.base import Reader, Storage, Writer
-from memstore.storage.pipeline_rows import Breaker, Owner, UsageRow
+from memstore.storage.pipeline_rows import Breaker, Job, Owner, UsageRow
 from memstore.times import from_micros, render, to_micros
 
 FAILURES_TO_OPEN = 5
@@ -26,7 +26,8 @@ FIRST_TERM_S = 60
 LONGEST_TERM_S = 15 * 60
 """A breaker that opens again stays open for twice as long, up to this."""
 CHARS_A_TOKEN = 4
-MAX_ERROR_CHARS = 500
+MAX_COUNT = 1 << 31
+"""Of tokens of one call; a larger count is none."""
 _DAY = 86_400 * SECOND
 _FIRST_WIDE = "\u2e80"
 """From here on (Han, kana, Hangul, emoji) a character counts as a token."""
@@ -53,10 +54,12 @@ def judges(storage: Storage, llm: LLM | None, clock: Clock, zone: ZoneInfo, sett
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call cost. ``failed``: no answer that could be used came of it."""
+    """What a question cost. ``failed``: no whole answer came of it. Whether a whole one says what was asked for is found
+    by who asked, behind this."""
 
     input_tokens: int
     output_tokens: int
+    calls: int = 1
     failed: bool = False
 
 
@@ -100,9 +103,12 @@ class Guard:
         if used < self.daily_tokens and used + estimate <= self.daily_tokens:
             return
         until = next_midnight(now, self.zone)
+        way_out = f"it waits until {render(from_micros(until))}, or for a larger Settings.daily_tokens"
+        if estimate > self.daily_tokens:
+            way_out = "more than those of a whole day: it waits for a larger Settings.daily_tokens"
         raise LLMOverBudget(
-            f"team {team_id!r} has used {used} of {self.daily_tokens} tokens today, and this question takes about "
-            f"{estimate}: it waits until {render(from_micros(until))}, or for a larger Settings.daily_tokens",
+            f"{_used_by(team_id)} {used} of {self.daily_tokens} tokens today, and this question takes about {estimate}: "
+            f"{way_out}",
             until,
         )
 
@@ -124,7 +130,8 @@ class Guard:
     def _failed(self, tx: Writer, model: str, error: Exception, *, trial: bool) -> None:
         now = to_micros(self.clock.now())
         breaker = tx.breaker(model)
-        said = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+        # One breaker serves all teams: what an error says of the question of one is not for the others.
+        said = type(error).__name__
         if breaker.open_until is not None and not trial:  # began before it opened, and says nothing new
             tx.set_breaker(replace(breaker, last_error=said))
             return
@@ -178,7 +185,7 @@ class GuardedLLM:
             day=day,
             model=self.name,
             task=request.task,
-            calls=1,
+            calls=cost.calls,
             failures=int(cost.failed),
             input_tokens=cost.input_tokens,
             output_tokens=cost.output_tokens,
@@ -205,23 +212,35 @@ def _content(message: Mapping[str, str]) -> str:
 
 
 def _cost(reply: object, asked: int) -> Cost:
-    """As the model reports it, else as it is estimated. What is no reply is refused by whoever asked."""
+    """As the model reports it, else as it is estimated. What is no reply, or none that is whole, is refused by whoever
+    asked."""
     if not isinstance(reply, LLMReply):
         return Cost(asked, 0, failed=True)
-    given = reply.usage
-    answered = estimated_tokens(reply.text) if isinstance(reply.text, str) else 0
-    return Cost(_reported(given.input_tokens, asked), _reported(given.output_tokens, answered))
-
-
-def _reported(value: object, estimate: int) -> int:
-    """A count that makes no sense is none."""
-    sound = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if sound and isinstance(value, int) else estimate
+    text = reply.text if isinstance(reply.text, str) else None
+    failed = text is None or reply.finish_reason in NOT_FINISHED
+    return _reckoned(reply.usage, reply.calls, asked, estimated_tokens(text or ""), failed=failed)
 
 
 def _cost_of(error: Exception, asked: int) -> Cost:
     """A question that was answered, if badly, was read; what could not be reached read nothing."""
-    return Cost(asked if isinstance(error, LLMRejected) else 0, 0, failed=True)
+    usage = getattr(error, "usage", None) if isinstance(error, MemstoreError) else None
+    calls = getattr(error, "calls", 1) if isinstance(error, MemstoreError) else 1
+    was_read = isinstance(error, LLMRejected) or isinstance(usage, Usage)
+    return _reckoned(usage, calls, asked if was_read else 0, 0, failed=True)
+
+
+def _reckoned(usage: object, calls: object, asked: int, answered: int, *, failed: bool) -> Cost:
+    """:param asked: an estimate for each call, where the model does not say; ``answered`` one for the last."""
+    given = usage if isinstance(usage, Usage) else Usage()
+    made = max(1, _reported(calls, 1))
+    tokens = _reported(given.input_tokens, asked * made), _reported(given.output_tokens, answered)
+    return Cost(*tokens, calls=made, failed=failed)
+
+
+def _reported(value: object, estimate: int) -> int:
+    """A count that makes no sense is none."""
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
+    return value if sound and isinstance(value, int) else estimate
 
 
 # --- days and terms -------------------------------------------------------------------------------------------
@@ -252,6 +271,18 @@ def next_midnight(now: int, zone: ZoneInfo) -> int:
         return now + _DAY
 
 
+def _used_by(team_id: str) -> str:
+    """How the reason begins that is kept with a job which waits for its team's budget."""
+    return f"team {team_id!r} has used"
+
+
+def waits_for_budget(job: Job, now: int) -> bool:
+    """Whether a job was put off because its question is more than what was left of the team's tokens."""
+    if job.team_id is None or job.last_error is None or job.not_before <= now:
+        return False
+    return job.state == "queued" and job.last_error.startswith(_used_by(job.team_id))
+
+
 def _term(failures: int) -> int:
     doublings = min(failures - FAILURES_TO_OPEN, 10)  # more would only make the number large
     return min(FIRST_TERM_S << max(0, doublings), LONGEST_TERM_S) * SECOND
@@ -269,6 +300,6 @@ def _check_closed(breaker: Breaker, now: int) -> None:
     if is_open(breaker, now) and breaker.open_until is not None:
         raise LLMOverBudget(
             f"the model {breaker.model} failed {breaker.failures} times in a row and is left alone until "
-            f"{render(from_micros(breaker.open_until))}; last: {breaker.last_error}",
+            f"{render(from_micros(breaker.open_until))}; the jobs that failed say why",
             breaker.open_until,
         )

@@ -52,7 +52,7 @@ class ExtractRunner:
         self._on_applied = on_applied
 
     def sweep(self) -> None:
-        """Sessions with messages behind their cursor get a job, unless one is there that waits, runs or gave up."""
+        """Sessions with messages that no extraction covered get a job, unless one is there that waits, runs or gave up."""
         with self._pipelines.storage.read() as reader:
             known = {job.dedupe_key for state in _THERE for job in reader.jobs(state, KIND, None, _EVERY_JOB)}
             missing = [one for one in reader.backlogs() if _key(_owner(one), one.session) not in known]
@@ -114,7 +114,7 @@ class ExtractRunner:
             if not _still_there(tx, task, found):
                 return None
             if outcome is None:
-                tx.set_cursor(task.of, covering(task.cursor, found.covered))
+                tx.cover(task.of, covering(task.cursor, found.covered), [row.pos for row in found.covered])
                 applied = Applied(len(found.covered), task.cursor.note or "", "", (), ())
             else:
                 tokenizer = self._pipelines.tokenizers.of(tx, task.of.team_id)
@@ -172,7 +172,7 @@ class ExtractRunner:
         return True
 
     def _nothing_left(self, lease: Lease, task: _Task) -> bool:
-        """End the job; what lies behind the cursor cannot be read, so that the cursor passes it by. False: something
+        """End the job; what lies behind the cursor cannot be read now, so that the cursor passes it by. False: something
         came in meanwhile."""
         with lease.write() as tx:
             self._check(tx, lease, task)
@@ -181,7 +181,7 @@ class ExtractRunner:
                 return False
             row = tx.session(task.of.team_id, task.of.user_id, task.session)
             if row is not None and row.last_pos > task.cursor.pos:
-                tx.set_cursor(task.of, replace(task.cursor, pos=row.last_pos))
+                tx.cover(task.of, replace(task.cursor, pos=row.last_pos), [])
             lease.finish(tx)
             return True
 
@@ -200,15 +200,14 @@ def _still_there(tx: Writer, task: _Task, found: Excerpt) -> bool:
     """Whether what was judged may be read still: nobody deleted it, or put it under quarantine, in the meantime."""
     if not found.covered:
         return False
-    first, last = task.cursor.pos, found.covered[-1].pos
-    held = tx.messages_after(task.of, task.session, first, len(found.covered))
+    held = tx.unread_messages(task.of, task.session, len(found.covered))
     background = {message.id for message in found.window.background}
     before = (
-        tx.messages_up_to(task.of, task.session, first, task.settings.background_messages)
+        tx.messages_up_to(task.of, task.session, found.covered[0].pos - 1, task.settings.background_messages)
         if background
         else []
     )
-    return [row.id for row in held if row.pos <= last] == [row.id for row in found.covered] and (
+    return [row.id for row in held] == [row.id for row in found.covered] and (
         background <= {row.id for row in before}
     )
 

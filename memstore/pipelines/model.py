@@ -1,10 +1,11 @@
 """The judge that asks a chat model."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from memstore.errors import LLMRejected, LLMUnavailable, MemstoreError
-from memstore.llm import LLM, LLMReply, LLMRequest
+from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest
 from memstore.pipelines.model_quoting import comparison_slots, profile_slots, scene_slots, window_slots
 from memstore.pipelines.model_reading import (
     MAX_PROPOSALS,
@@ -31,8 +32,8 @@ from memstore.types import KINDS, MAX_PRIORITY
 
 DEFAULT_MAX_TOKENS = 4_000
 DEFAULT_TIMEOUT_S = 60.0
-_NOT_FINISHED = ("length", "max_tokens", "content_filter")
-_SHOWN_CHARS = 200
+
+logger = logging.getLogger("memstore")
 
 T = TypeVar("T")
 _Task = Literal["extract", "verdict", "scenes", "profile"]
@@ -117,13 +118,16 @@ class ModelJudge:
         except MemstoreError:
             raise
         except Exception as error:  # whatever a user's client raises, the work is only put off
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN_CHARS]
-            raise LLMUnavailable(f"the model {self.name} failed at {request.task}: {said}") from error
+            # Clients put requests and their headers into errors, and errors are kept and shown: the text goes no further.
+            logger.debug("the model %s failed at %s", self.name, request.task, exc_info=error)
+            raise LLMUnavailable(
+                f"the model {self.name} failed at {request.task} with {type(error).__name__}; the debug log has its text"
+            ) from None
         if not isinstance(reply, LLMReply) or not isinstance(reply.text, str):
             raise LLMRejected(
                 f"the model {self.name} answered {type(reply).__name__}, not an LLMReply with text: mend its complete()"
             )
-        if reply.finish_reason in _NOT_FINISHED:
+        if reply.finish_reason in NOT_FINISHED:
             raise LLMRejected(
                 f"the reply of {self.name} to {request.task} was cut off ({reply.finish_reason} after at most"
                 f" {request.max_tokens} tokens); it is asked again later"

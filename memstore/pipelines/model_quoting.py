@@ -10,10 +10,22 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from memstore.pipelines.values import Comparison, Known, Language, ProfileTask, Said, Scene, SceneTask, Window
+from memstore.pipelines.values import (
+    MAX_SAID_CHARS,
+    Comparison,
+    Known,
+    Language,
+    ProfileTask,
+    Said,
+    Scene,
+    SceneTask,
+    Window,
+)
 
-MAX_SAID_CHARS = 4_000
+MAX_BACKGROUND_CHARS = 4_000
+"""Of a message that is shown to make others understood; nothing is extracted from it."""
 MAX_TOOL_CHARS = 1_000
+"""Of what a tool returned: enough to know what the talk is about."""
 MAX_LISTED_CHARS = 200
 """Of a message where a profile is made from messages alone."""
 
@@ -35,7 +47,7 @@ def window_slots(window: Window) -> Mapping[str, str]:
     language = window.language
     return {
         "scene": line(window.scene),
-        "background": _lines(_said(one, language, MAX_SAID_CHARS) for one in window.background),
+        "background": _lines(_said(one, language, MAX_BACKGROUND_CHARS) for one in window.background),
         "new_messages": _lines({"id": one.id, **_said(one, language, MAX_SAID_CHARS)} for one in window.new),
     }
 
@@ -94,12 +106,21 @@ def line(value: Any) -> str:
 
 def clipped(text: str, most: int, language: Language) -> str:
     """A text without embedded files; of a long one its head and its tail, with a mark that says what is missing."""
-    text = _ENCODED.sub(lambda found: _LEFT_OUT[language].format(len(found[0])), text)
+    text = without_files(text, language)
     if len(text) <= most:
         return text
     head = most * 3 // 4
     tail = most - head
-    return text[:head] + _LEFT_OUT[language].format(len(text) - most) + text[-tail:]
+    return text[:head] + left_out(len(text) - most, language) + text[-tail:]
+
+
+def without_files(text: str, language: Language) -> str:
+    return _ENCODED.sub(lambda found: left_out(len(found[0]), language), text)
+
+
+def left_out(chars: int, language: Language) -> str:
+    """The mark that stands for what is missing."""
+    return _LEFT_OUT[language].format(chars)
 
 
 def _lines(values: Iterable[Any]) -> str:

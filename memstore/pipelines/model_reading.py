@@ -25,10 +25,10 @@ from memstore.pipelines.values import (
     Verdict,
     Window,
 )
+from memstore.pipelines.written_text import DELETED
 from memstore.replies import is_apology, read_json, read_text
 from memstore.types import KINDS, MAX_PRIORITY, Kind
 
-DELETED = "[DELETED]"
 MAX_PROPOSALS = 50
 MAX_IDS = 100
 MAX_SCENE_SENTENCE = 300
@@ -152,10 +152,10 @@ def _change(item: Any, names: Mapping[str, str], max_chars: int) -> SceneChange 
         return None
     scene_id = scene_id.strip() if scene_id else None
     content = _clean(item.get("content"), max_chars)
+    if not content:
+        return None
     if content.upper() == DELETED:
-        content = DELETED
-    elif not content or DELETED in content.upper():
-        return None  # a mark with text around it is neither a deletion nor a scene
+        content = DELETED  # with text around it the mark is refused by the plan, which says so
     name = (
         _clean(item.get("name"), MAX_SCENE_NAME, lines=False)
         or names.get(scene_id or "")

@@ -36,13 +36,15 @@ class ProfileView:
     """One snapshot. Memories and messages are in the order in which they came.
 
     :param before: the live profile. :param base: the version that the next one goes on from: the live one, but for facts
-        of it that were taken back. :param reached: arrival of the newest memory.
+        of it that were taken back. :param scene_memories: ids of those that the scenes were written from.
+    :param reached: arrival of the user's newest row.
     """
 
     cursor: Cursor
     before: ProfileRow | None
     base: ProfileRow | None
     scenes: tuple[SceneRow, ...]
+    scene_memories: tuple[str, ...]
     memories: tuple[MemoryRow, ...]
     messages: tuple[MessageRow, ...]
     reached: int
@@ -54,9 +56,23 @@ class ProfileView:
     @property
     def is_news(self) -> bool:
         """Whether there is anything to write from that the live profile was not written from."""
-        if not (self.scenes or self.memories or self.messages):
+        if not self._anything:
             return False
-        return self.before is None or self.note() != self.cursor.note
+        return self.before is None or self.is_withdrawn or self.note() != self.cursor.note
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the live profile tells of something that was deleted, hidden or put under quarantine."""
+        return self.base is not self.before
+
+    @property
+    def is_baseless(self) -> bool:
+        """The same, and there is nothing to write another one from."""
+        return self.is_withdrawn and not self._anything
+
+    @property
+    def _anything(self) -> bool:
+        return bool(self.scenes or self.memories or self.messages)
 
     def note(self) -> str:
         """Names everything that was looked at, but for the profile itself."""
@@ -67,9 +83,11 @@ class ProfileView:
         )
 
     def sources(self) -> list[tuple[RowKind, str]]:
-        """By kind and id. The text to go on from is one: a writer who is shown it carries it on."""
+        """By kind and id. The text to go on from is one: a writer who is shown it carries it on. So are the memories of
+        the scenes: a scene is written anew without one that is gone, and the profile has it still."""
         found: list[tuple[RowKind, str]] = [("scene", row.id) for row in self.scenes]
-        found += [("memory", row.id) for row in self.memories]
+        memories = dict.fromkeys([*(row.id for row in self.memories), *self.scene_memories])
+        found += [("memory", one) for one in memories]
         found += [("message", row.id) for row in self.messages]
         return found if self.base is None else [*found, ("profile", self.base.id)]
 
@@ -93,10 +111,11 @@ def look(reader: Reader, of: Owner, agent_id: str | None, now: int) -> ProfileVi
         usable = [row for row in usable if row.kind == "persona" and row.agent_id is None]
     memories = tuple(reversed(usable[:MAX_MEMORIES]))
     messages = () if scenes or memories else _messages(reader, of, agent_id)
-    reached = max([cursor.arrival, *(row.arrival for row in newest)])
+    reached = max(cursor.arrival, reader.last_arrival(of))
     before = reader.profile(of, agent_id)
     base = _base(reader, of, before)
-    return ProfileView(cursor, before, base, scenes, memories, messages, reached)
+    told = tuple(one for scene in scenes for one in scene_sources(reader, scene))
+    return ProfileView(cursor, before, base, scenes, told, memories, messages, reached)
 
 
 def cursor_name(agent_id: str | None) -> tuple[ProfileStage, str]:
@@ -105,21 +124,15 @@ def cursor_name(agent_id: str | None) -> tuple[ProfileStage, str]:
 
 
 def _base(reader: Reader, of: Owner, before: ProfileRow | None) -> ProfileRow | None:
-    """The live version, unless a memory that it was written from was deleted or put under quarantine: nobody can tell
-    which sentence came from it. Then the last one that a person wrote; the memories that are left say the rest anew."""
-    if before is None or not _holds_what_left(reader, before):
+    """The live version, unless something that it was written from was deleted, hidden or put under quarantine: nobody can
+    tell which sentence came from it. Then the last one that a person wrote; what is left says the rest anew."""
+    if before is None or not reader.profile_holds_what_left(before.team_id, before.id):
         return before
     for row in reversed(reader.profile_history(of, before.agent_id)):
         by_hand = row.run_id is None and row.state == "superseded"
-        if by_hand and not _holds_what_left(reader, row):
+        if by_hand and not reader.profile_holds_what_left(row.team_id, row.id):
             return row
     return None
-
-
-def _holds_what_left(reader: Reader, row: ProfileRow) -> bool:
-    sources = reader.sources_of(row.team_id, "profile", row.id, row.version)
-    found = (reader.memory(row.team_id, one) for kind, one in sources if kind == "memory")
-    return any(one is None or one.state in ("deleted", "quarantined") for one in found)
 
 
 def _scenes(reader: Reader, of: Owner, agent_id: str) -> tuple[SceneRow, ...]:

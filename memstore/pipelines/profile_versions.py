@@ -97,6 +97,11 @@ class Profiles:
             old = self._old(tx, scope, subject, version)
             if old.state == "live":
                 return _record(tx, old)
+            if tx.profile_holds_what_left(old.team_id, old.id):
+                raise InvalidInput(
+                    f"version {version} of the profile tells of memories or messages that were deleted, hidden or put under "
+                    "quarantine, and does not come back: write what is to stay of it (memstore memory write)"
+                )
             fresh = self._row(tx, scope, subject, old.content)
             row = sealed(replace(fresh, source_kind=old.source_kind, trust=old.trust))
             made.append(row)
@@ -115,6 +120,7 @@ class Profiles:
             self._join(tx, scope)
             whole = clean_text(text)
             text = cut_text(whole, self._most(tx, scope))
+            _check(text)
             versions = tx.profile_history(_owner(scope), subject)
             imported = [row for row in versions if row.actor == IMPORTER]
             live = next((row for row in versions if row.state == "live"), None)
@@ -187,12 +193,12 @@ def _owner(scope: Scope) -> Owner:
 def _check(text: object) -> None:
     if not isinstance(text, str):
         raise InvalidInput(f"a profile is text, not {type(text).__name__}")
-    if not text.strip():
+    check_encodable(text, "the profile")
+    if not clean_text(text):
         raise InvalidInput(
-            "a profile must not be empty: to have an earlier text again, roll back to its version "
+            "a profile must not be empty, and this text has no character that can be seen: to have an earlier text again, roll back to its version "
             "(memstore profile --history, then --roll-back)"
         )
-    check_encodable(text, "the profile")
 
 
 def _stand(reader: Reader, made: list[ProfileRow]) -> bool:

@@ -10,6 +10,7 @@ from memstore.ids import new_id
 from memstore.pipelines.profile_reading import ProfileView, cursor_name, look, task_of
 from memstore.pipelines.scene_timing import elapsed
 from memstore.pipelines.sweeping import under_way
+from memstore.pipelines.trusted import LEAST_TRUST, OWN_WORDS
 from memstore.pipelines.values import Judgement, ProfileName
 from memstore.pipelines.work import SECOND, Lease, NotDue, Pipelines, as_json, owner_of
 from memstore.pipelines.written_text import clean_text, cut_text
@@ -78,17 +79,16 @@ class ProfileRunner:
         return f"{self._profile}_profile"
 
     def sweep(self) -> None:
-        """Queue the profiles of those with memories that no run has looked at, of those who spoke and have none, and those
-        that tell of memories which were taken back."""
+        """Queue the profiles of those with memories that no run has looked at, of those who spoke since and have none, and
+        those that tell of what was taken back."""
         pending: list[tuple[Owner, str | None, str, int]] = []
         now = self._pipelines.now()
         with self._pipelines.storage.read() as reader:
             known = under_way(reader, self.kind)
-            for of, agent_id in reader.working_agents():
+            for of, agent_id in reader.agents_with_news(self._profile, OWN_WORDS, LEAST_TRUST):
                 subject = agent_id if self._profile == "agent" else None
-                there = _key(of, subject) in known
-                due = None if there else self._pending(reader, of, subject, agent_id, now)
-                if due is not None:
+                if _key(of, subject) not in known:
+                    due = self._pending(reader, of, subject, agent_id, now)
                     pending.append((of, subject, agent_id, due))
             pending += [one for one in self._losing(reader, now) if _key(one[0], one[1]) not in known]
         if not pending:
@@ -100,21 +100,17 @@ class ProfileRunner:
     def _losing(self, reader: Reader, now: int) -> list[tuple[Owner, str | None, str, int]]:
         found = []
         for of, subject in reader.profiles_losing_sources():
-            if (subject is None) == (self._profile == "user") and look(reader, of, subject, now).is_news:
+            if (subject is None) == (self._profile == "user"):
                 agent_id = subject or ""  # the user's profile is no agent's: by the default settings
                 settings = self._pipelines.agent_settings(reader, of, agent_id)
                 cursor = reader.cursor(of, *cursor_name(subject))
                 found.append((of, subject, agent_id, _due(reader, of, subject, cursor, settings, now)))
         return found
 
-    def _pending(self, reader: Reader, of: Owner, subject: str | None, agent_id: str, now: int) -> int | None:
-        """When what no run has looked at is due; None: there is nothing."""
+    def _pending(self, reader: Reader, of: Owner, subject: str | None, agent_id: str, now: int) -> int:
+        """When what no run has looked at is due."""
         cursor = reader.cursor(of, *cursor_name(subject))
         first = reader.memories_after(of, cursor.arrival, subject, 1)
-        if not first and cursor.runs:
-            return None
-        if not first and not look(reader, of, subject, now).messages:
-            return None
         settings = self._pipelines.agent_settings(reader, of, agent_id)
         due = _due(reader, of, subject, cursor, settings, now)
         if cursor.ran_at is not None or not first or due == now:
@@ -139,6 +135,8 @@ class ProfileRunner:
         if not run.view.is_news:
             with lease.write() as tx:
                 self._finish(tx, lease, run, asked=False)
+                if run.view.is_baseless:
+                    _take_back(tx, run, now)
             return None
         try:
             self._write(lease, run)
@@ -159,7 +157,8 @@ class ProfileRunner:
         task = task_of(run.view, run.of, run.agent_id, most, lease.now(), self._pipelines.zone)
         lease.renew()
         judgement = judge.profile(task)
-        if judgement.prompt is None and not judgement.value.strip() and run.view.before is None:
+        replaceable = run.view.before is None or run.view.is_withdrawn
+        if judgement.prompt is None and not clean_text(judgement.value) and replaceable:
             text = None  # the rules found nothing to say; of a model an empty answer is a failure
         else:
             text = _checked(judgement.value, most, judgement.by, self.kind)
@@ -167,6 +166,8 @@ class ProfileRunner:
             self._finish(tx, lease, run, asked=True)
             if text is not None:
                 _apply(tx, run, text, judgement, lease)
+            elif run.view.is_withdrawn:
+                _take_back(tx, run, lease.now())
 
     def _finish(self, tx: Writer, lease: Lease, run: _Run, *, asked: bool) -> None:
         """End the job and move the cursor.
@@ -184,6 +185,20 @@ class ProfileRunner:
         tx.set_cursor(run.of, moved)
 
 
+def _take_back(tx: Writer, run: _Run, now: int) -> None:
+    """End a profile of which nothing holds any more. What a person wrote before it is the profile again.
+
+    :raises AlreadyRunning: when somebody wrote it meanwhile.
+    """
+    before, base = run.view.before, run.view.base
+    held = tx.profile(run.of, run.agent_id)
+    if before is None or held is None or held.id != before.id:
+        raise AlreadyRunning("the profile was written by somebody else meanwhile")
+    tx.set_profile_state(before.team_id, before.id, "deleted", now)
+    if base is not None:
+        tx.set_profile_state(base.team_id, base.id, "live", None)
+
+
 def _checked(text: str, most: int, by: str, kind: str) -> str:
     """:raises LLMRejected: when it is none that may replace a profile."""
     clean = cut_text(clean_text(text), most)
@@ -197,14 +212,14 @@ def _checked(text: str, most: int, by: str, kind: str) -> str:
 
 
 def _apply(tx: Writer, run: _Run, text: str, judgement: Judgement[str], lease: Lease) -> None:
-    """Write the new version, where the text is a new one, and keep the run.
+    """Write the new version, where the text or what it is made from is another, and keep the run.
 
     :raises _Outdated: when somebody else wrote the profile, or a source went, since it was read.
     """
     _check(tx, run)
     run_id, now = new_id(lease.clock.now()), lease.now()
     result: dict[str, Any] = {"unchanged": True}
-    if run.view.before is None or text != run.view.before.content:
+    if run.view.before is None or run.view.is_withdrawn or text != run.view.before.content:
         row = _row(tx, run, text, judgement.by, run_id, lease)
         tx.put_profile(sealed(row))
         links = [SourceLink("profile", row.id, row.version, kind, one) for kind, one in run.view.sources()]

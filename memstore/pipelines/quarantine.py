@@ -3,7 +3,8 @@
 The rows that meet the criteria are the *roots*. What was derived from them, over any number of steps, leaves with them:
 whole memories (a later version of one builds on the earlier), and of scenes and profiles the versions from the first
 derived one on, up to one that a person wrote. What a quarantined memory had replaced, and the newest version of a scene
-or profile that is free of it, come back; the pipelines write the rest anew.
+or profile that is free of it, come back; the pipelines write the rest anew. Scenes that were written meanwhile keep their
+places: of those that are released no more are live again than the agent may have, and their memories are told anew.
 
 Each quarantine keeps which rows it holds, what they were before, and which memories came back for it. A row that two
 quarantines hold comes back when both let go.
@@ -11,12 +12,13 @@ quarantines hold comes back when both let go.
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from memstore.access import holds, narrowed
+from memstore.agent_settings import AgentSettings
 from memstore.asking import Instant, principal, row_facts
 from memstore.canonical import canonical_json, check_encodable
 from memstore.clock import Clock
@@ -25,6 +27,7 @@ from memstore.fallback import Operation
 from memstore.ids import new_id
 from memstore.journal import Journal
 from memstore.operations import quarantine_operations
+from memstore.pipelines.chains import settle_chains
 from memstore.pipelines.derived import Held, Root, derived_rows, name_of, profile_histories
 from memstore.pipelines.requeue import rebuild, spoken_for, stop_running
 from memstore.session_key import parse_session_key
@@ -36,9 +39,7 @@ from memstore.storage.pipeline_rows import (
     RowName,
     SceneRow,
 )
-from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import to_micros
-from memstore.tokenizers import Tokenizers
 from memstore.types import Scope
 
 logger = logging.getLogger("memstore")
@@ -120,14 +121,12 @@ def _ids(source: object) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """A quarantine as it was read. ``memories``: those that met the criteria themselves; ``revived``: memories that
-    came back because what had replaced them left, with what they were. ``unread``: how far the sessions had been read
-    whose messages left before all of them were."""
+    came back because what had replaced them left, with what they were."""
 
     row: QuarantineRow
     rows: dict[RowName, str]
     memories: frozenset[str]
     revived: tuple[dict[str, Any], ...]
-    unread: dict[str, int]
     criteria: dict[str, Any]
 
     @property
@@ -142,8 +141,8 @@ def _read(reader: Reader, of: Owner) -> list[_Kept]:
         values = json.loads(row.criteria)
         rows = dict(reader.quarantined(of.team_id, row.id))
         memories = frozenset(values.pop("memories", ()))
-        revived, unread = tuple(values.pop("revived", ())), values.pop("unread", {})
-        kept.append(_Kept(row, rows, memories, revived, unread, values))
+        revived = tuple(values.pop("revived", ()))
+        kept.append(_Kept(row, rows, memories, revived, values))
     return kept
 
 
@@ -153,22 +152,16 @@ def _asked(scope: Scope, criteria: Criteria) -> dict[str, Any]:
     return criteria.as_values() | {name: value for name, value in within.items() if value is not None}
 
 
-def _written(
-    criteria: dict[str, Any],
-    memories: Iterable[str],
-    revived: Sequence[dict[str, Any]],
-    unread: dict[str, int],
-) -> str:
-    values = {**criteria, "memories": sorted(memories), "revived": list(revived), "unread": unread}
+def _written(criteria: dict[str, Any], memories: Iterable[str], revived: Sequence[dict[str, Any]]) -> str:
+    values = {**criteria, "memories": sorted(memories), "revived": list(revived)}
     return canonical_json({name: value for name, value in values.items() if value})
 
 
 class Quarantine:
     """Puts an asker's own rows under quarantine, and releases them."""
 
-    def __init__(self, journal: Journal, tokenizers: Tokenizers, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
-        self._tokenizers = tokenizers
         self._clock = clock
 
     def put(self, scope: Scope, criteria: Criteria) -> int:
@@ -179,40 +172,66 @@ class Quarantine:
         """See :meth:`memstore.store.MemoryStore.release`."""
         return self._journal.change(partial(self._release, scope, criteria))
 
+    def take_up(self, tx: Writer, operation: Operation) -> None:
+        """Carry out a line of the fallback whose transaction did not commit: the whole of it, as it was asked for."""
+        team_id, user_id = operation["team_id"], operation["user_id"]
+        change = _Change(tx, Scope(team_id, user_id), operation["at"])
+        there = {"message": operation["ids"], "memory": operation["memories"]}
+        criteria = [("message", tx.messages_matching), ("memory", tx.memories_matching)]
+        roots: set[Root] = {
+            (kind, one)  # type: ignore[misc] # a literal, though in a list
+            for kind, matching in criteria
+            for one in matching(change.of, ids=there[kind])
+        }
+        lines: list[Operation] = []  # it stands there already
+        if operation["released"]:
+            self._let_go(change, roots, operation["asked"], lines)
+        elif roots:
+            self._hold(change, roots, operation["asked"], lines)
+
     def _put(self, scope: Scope, criteria: Criteria, tx: Writer, lines: list[Operation]) -> int:
         roots = self._roots(tx, scope, criteria)
         if not roots:
             return 0
-        change = _Change(tx, scope, self._tokenizers, to_micros(self._clock.now()), lines)
+        change = _Change(tx, scope, to_micros(self._clock.now()))
+        return self._hold(change, roots, _asked(scope, criteria), lines)
+
+    def _hold(
+        self, change: "_Change", roots: set[Root], asked: dict[str, Any], lines: list[Operation]
+    ) -> int:
+        tx = change.tx
         held = derived_rows(tx, change.of, roots)
         known = {name: prior for kept in _read(tx, change.of) for name, prior in kept.rows.items()}
         leaving = {name: state for name, state in held.states.items() if state != "quarantined"}
         before = {name: leaving.get(name) or known.get(name, "live") for name in held.states}
-        unread = change.unread(held.ids("message"))
         change.leave(held, leaving)
+        lines += change.told(leaving, roots, asked, released=False)
         revived = change.revive_replaced(held)
         memories = {row_id for kind, row_id in roots if kind == "memory"}
-        written = _written(_asked(scope, criteria), memories, revived, unread)
+        written = _written(asked, memories, revived)
+        of = change.of
         row = QuarantineRow(
-            scope.team_id, new_id(self._clock.now()), scope.user_id, written, scope.user_id, change.now
+            of.team_id, new_id(self._clock.now()), of.user_id, written, of.user_id, change.now
         )
         tx.put_quarantine(row, list(before.items()))
-        lost = spoken_for(tx, change.of, held, held.ids("memory") - memories)
+        lost = spoken_for(tx, of, held, held.ids("memory") - memories)
         change.work_anew(held, unread=lost, back={one["id"] for one in revived})
         return len(leaving)
 
     def _release(self, scope: Scope, criteria: Criteria, tx: Writer, lines: list[Operation]) -> int:
-        change = _Change(tx, scope, self._tokenizers, to_micros(self._clock.now()), lines)
-        all_kept = _read(tx, change.of)
+        change = _Change(tx, scope, to_micros(self._clock.now()))
         asked = _asked(scope, criteria)
-        whole = {kept.row.id for kept in all_kept if kept.criteria == asked}
-        roots = self._roots(tx, scope, criteria, known=bool(whole))
+        known = any(kept.criteria == asked for kept in _read(tx, change.of))
+        return self._let_go(change, self._roots(tx, scope, criteria, known=known), asked, lines)
+
+    def _let_go(
+        self, change: "_Change", roots: set[Root], asked: dict[str, Any], lines: list[Operation]
+    ) -> int:
         freed: dict[RowName, str] = {}
         staying: set[RowName] = set()
         revived: list[dict[str, Any]] = []
-        read_up_to: dict[str, int] = {}
-        for kept in all_kept:
-            left = set() if kept.row.id in whole else kept.roots - roots
+        for kept in _read(change.tx, change.of):
+            left = set() if kept.criteria == asked else kept.roots - roots
             if left and left == kept.roots:
                 staying |= kept.rows.keys()
                 continue
@@ -220,20 +239,16 @@ class Quarantine:
             staying |= rest.keys()
             freed |= {name: prior for name, prior in kept.rows.items() if name not in rest}
             revived += kept.revived
-            read_up_to |= kept.unread
-        unknown: set[str] = set()
         messages = [row_id for kind, row_id in roots if kind == "message"]
         # A store that was recovered from its fallback knows no more of it than the messages themselves.
-        for one in tx.quarantined_messages(scope.team_id, messages):
-            if RowName("message", one, 1) not in freed:
-                freed[RowName("message", one, 1)] = "live"
-                unknown.add(one)
+        for one in change.tx.quarantined_messages(change.of.team_id, messages):
+            freed.setdefault(RowName("message", one, 1), "live")
         freed = {name: prior for name, prior in freed.items() if name not in staying}
         returned = change.come_back(freed, revived)
+        lines += change.told(returned, roots, asked, released=True)
         if returned:
             held = Held(dict.fromkeys(returned, "live"))
-            unread = unknown & held.ids("message") | change.behind(held.ids("message"), read_up_to)
-            change.work_anew(held, unread=unread, back=held.ids("memory"))
+            change.work_anew(held, unread=(), back=held.ids("memory"))
         return len(returned)
 
     def _rest(self, change: "_Change", kept: _Kept, left: set[Root]) -> dict[RowName, str]:
@@ -250,7 +265,7 @@ class Quarantine:
         row = replace(
             kept.row,
             id=new_id(self._clock.now()),
-            criteria=_written(kept.criteria, memories, revived, kept.unread),
+            criteria=_written(kept.criteria, memories, revived),
         )
         tx.put_quarantine(row, list(rest.items()))
         return rest
@@ -271,15 +286,17 @@ class Quarantine:
         return criteria.roots(tx, scope)
 
 
+def _superseded(freed: dict[RowName, str]) -> dict[RowName, str]:
+    return {name: "superseded" if prior == "live" else prior for name, prior in freed.items()}
+
+
 @dataclass(slots=True)
 class _Change:
     """Rows on their way out of recall or back, in one transaction."""
 
     tx: Writer
     scope: Scope
-    tokenizers: Tokenizers
     now: int
-    lines: list[Operation] = field(default_factory=list)
 
     @property
     def of(self) -> Owner:
@@ -300,9 +317,22 @@ class _Change:
     def _set_messages(self, ids: list[str], at: int | None) -> None:
         if ids:
             self.tx.set_messages_quarantined(self.of.team_id, ids, at)
-            self.lines += quarantine_operations(
-                self.of.team_id, self.of.user_id, ids, self.now, released=at is None
-            )
+
+    def told(
+        self, names: Iterable[RowName], roots: set[Root], asked: dict[str, Any], *, released: bool
+    ) -> Iterator[Operation]:
+        """What the fallback is told, which keeps messages alone: lines only where some of them went or came."""
+        messages = [name.id for name in names if name.kind == "message"]
+        memories = sorted(row_id for kind, row_id in roots if kind == "memory")
+        return quarantine_operations(
+            self.of.team_id,
+            self.of.user_id,
+            messages,
+            self.now,
+            released=released,
+            memories=memories,
+            asked=asked,
+        )
 
     def _leave_versions(
         self, versions: Sequence[SceneRow] | Sequence[ProfileRow], leaving: dict[RowName, str]
@@ -325,42 +355,11 @@ class _Change:
 
     def revive_replaced(self, held: Held) -> list[dict[str, Any]]:
         """Bring back what a memory that left had replaced, unless another that stays replaced that in turn."""
-        revived: list[dict[str, Any]] = []
-        gone = held.ids("memory")
-        for memory_id in sorted(gone):
-            if self._replaced_by_one_that_stays(memory_id, gone):
-                continue
-            for target in self._targets(memory_id):
-                row = self.tx.memory(self.of.team_id, target)
-                if row is None or row.state != "superseded" or row.superseded_by != memory_id:
-                    continue
-                revived.append(
-                    {"id": row.id, "version": row.version, "by": memory_id, "at": row.superseded_at}
-                )
-                self._revive(row)
-        return revived
-
-    def _replaced_by_one_that_stays(self, memory_id: str, gone: set[str]) -> bool:
-        seen = {memory_id}
-        row = self.tx.memory(self.of.team_id, memory_id)
-        while row is not None and row.superseded_by is not None and row.superseded_by not in seen:
-            seen.add(row.superseded_by)
-            row = self.tx.memory(self.of.team_id, row.superseded_by)
-            if row is not None and row.id not in gone and row.state in ("live", "superseded"):
-                return True
-        return False
-
-    def _targets(self, memory_id: str) -> list[str]:
+        revived = settle_chains(self.tx, self.of, held.ids("memory"))
         return [
-            target
-            for verdict in self.tx.verdicts_of_memory(self.of.team_id, memory_id)
-            if verdict.memory_id == memory_id and verdict.action in ("update", "merge")
-            for target in json.loads(verdict.target_ids)
+            {"id": row.id, "version": row.version, "by": row.superseded_by, "at": row.superseded_at}
+            for row in revived
         ]
-
-    def _revive(self, row: MemoryRow) -> None:
-        tokens = self.tokenizers.of(self.tx, row.team_id).index(row.content)
-        self.tx.revive_memory(row.team_id, row.id, tokens)
 
     # --- back into recall --------------------------------------------------------------------------------------
 
@@ -369,14 +368,13 @@ class _Change:
         returned = [name for name, prior in freed.items() if self._returns(name, prior)]
         self._set_messages([name.id for name in returned if name.kind == "message"], None)
         back = {name.id for name in returned if name.kind == "memory"}
-        for one in revived:
-            if one["by"] in back:
-                self._replace_again(one)
+        self._replace_again(back, revived)
         for scene_id in sorted({name.id for name in returned if name.kind == "scene"}):
-            self._one_live(self.tx.scene_history(self.of.team_id, scene_id), freed)
+            versions = self.tx.scene_history(self.of.team_id, scene_id)
+            self._one_live(versions, freed if self._has_room(versions, freed) else _superseded(freed))
         profiles = {name.id for name in returned if name.kind == "profile"}
-        for versions in profile_histories(self.tx, self.of) if profiles else ():
-            self._one_live(versions, freed)
+        for history in profile_histories(self.tx, self.of) if profiles else ():
+            self._one_live(history, freed)
         return returned
 
     def _returns(self, name: RowName, prior: str) -> bool:
@@ -400,17 +398,37 @@ class _Change:
             )
         return standing
 
-    def _replace_again(self, one: dict[str, Any]) -> None:
-        """What had come back while the memory that replaced it was away."""
-        row, by = self.tx.memory(self.of.team_id, one["id"]), self.tx.memory(self.of.team_id, one["by"])
-        if row is None or by is None or row.version != one["version"] or row.state != "live":
-            logger.warning(
-                "memory %s was changed since %s was put under quarantine; it is left", one["id"], one["by"]
-            )
-            return
-        begin = by.valid_from if by.valid_from is not None else by.recorded_at
-        at = one["at"] if one["at"] is not None else by.recorded_at
-        self.tx.supersede_memory(row.team_id, row.id, by.id, begin, at)
+    def _replace_again(self, back: set[str], revived: Sequence[dict[str, Any]]) -> None:
+        """What had come back while the memory that replaced it was away; and what took the place of that one meanwhile
+        takes it again."""
+        for one in revived:
+            row = self.tx.memory(self.of.team_id, one["id"])
+            if one["by"] in back and (row is None or row.version != one["version"] or row.state == "deleted"):
+                logger.warning(
+                    "memory %s was changed since %s was put under quarantine; it is left",
+                    one["id"],
+                    one["by"],
+                )
+        ended = {(one["id"], one["by"]): one["at"] for one in revived if one["at"] is not None}
+        settle_chains(self.tx, self.of, back, ended)
+
+    def _has_room(self, versions: Sequence[SceneRow], freed: dict[RowName, str]) -> bool:
+        """Whether the agent may have one more scene, should this one be live again."""
+        if any(row.state == "live" for row in versions):
+            return True
+        if not any(row.state == "quarantined" and freed.get(name_of(row)) == "live" for row in versions):
+            return True
+        scene = versions[-1]
+        most = AgentSettings(**self.tx.agent_settings(self.of, scene.agent_id)).scenes
+        if len(self.tx.scenes(self.of, scene.agent_id)) < most:
+            return True
+        logger.warning(
+            "scene %s is released and stays superseded: agent %s has %d scenes by now, as many as it may",
+            scene.id,
+            scene.agent_id,
+            most,
+        )
+        return False
 
     def _one_live(
         self, versions: Sequence[SceneRow] | Sequence[ProfileRow], freed: dict[RowName, str]
@@ -433,29 +451,6 @@ class _Change:
                 self._set_state(row, prior, None if prior == "live" else row.superseded_at)
 
     # --- and the pipelines -------------------------------------------------------------------------------------
-
-    def unread(self, message_ids: Iterable[str]) -> dict[str, int]:
-        """How far the sessions of these messages were read in which some were not: they are passed over from now on."""
-        found: dict[str, int] = {}
-        for row in self._messages(message_ids):
-            read = self.tx.cursor(self.of, "extract", row.session).pos
-            if row.pos > read:
-                found[row.session] = read
-        return found
-
-    def behind(self, message_ids: Iterable[str], read_up_to: Mapping[str, int]) -> set[str]:
-        """Those of the messages that were passed over."""
-        return {
-            row.id
-            for row in self._messages(message_ids)
-            if row.session in read_up_to and row.pos > read_up_to[row.session]
-        }
-
-    def _messages(self, message_ids: Iterable[str]) -> Iterator[MessageRow]:
-        for one in sorted(message_ids):
-            row = self.tx.message(self.of.team_id, one)
-            if row is not None:
-                yield row
 
     def work_anew(self, held: Held, *, unread: Collection[str], back: Collection[str]) -> None:
         """What was read before counts no more: runs under way come to nothing, and what is missing is made anew."""

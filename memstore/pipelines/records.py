@@ -55,12 +55,12 @@ def verdict_records(reader: Reader, rows: Iterable[VerdictRow]) -> list[VerdictR
 def verdict_page(
     reader: Reader, scope: Scope, session: str | None, limit: int, cursor: str | None
 ) -> Page[VerdictRecord]:
-    """A page of the asker's verdicts, the newest first."""
+    """A page of the verdicts that the asker's agent and task leave over, the newest first."""
     before = None if cursor is None else _read_cursor(cursor)
     if limit == 0 or not principal(reader, scope).is_member:
         return Page([], None)
     of = Owner(scope.team_id, scope.user_id)
-    found = reader.verdicts(of, scope.agent_id, session, limit + 1, before)
+    found = reader.verdicts(of, scope.agent_id, session, limit + 1, before, task_id=scope.task_id)
     shown = found[:limit]
     place = [shown[-1][0]] if len(found) > limit else None
     return Page(verdict_records(reader, [row for _, row in shown]), write_cursor(place))

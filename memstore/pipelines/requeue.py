@@ -35,7 +35,7 @@ def rebuild(
 ) -> None:
     """Let the pipelines write anew what these rows took part in.
 
-    :param unread: messages that are to be read again. :param back: memories that came back.
+    :param unread: messages that are to be read again, though an extraction covered them. :param back: memories that came back.
     """
     work = _Rebuilding(tx, of, held, back, now)
     work.read_again(unread)
@@ -110,47 +110,38 @@ class _Rebuilding:
                 self._tx.set_cursor(self._of, replace(cursor, note=None))
 
     def read_again(self, message_ids: Collection[str]) -> None:
-        """Set the cursors of their sessions back to before them."""
-        by_session: dict[str, list[MessageRow]] = defaultdict(list)
+        """These, although an extraction covered them; and what came back and was never read."""
+        by_session: dict[str, list[str]] = defaultdict(list)
         for message_id in sorted(message_ids):
             row = self._tx.message(self._of.team_id, message_id)
-            if row is not None and row.state == "live" and not row.hidden and row.branch == 0:
-                by_session[row.session].append(row)
-        for session, rows in by_session.items():
-            self._read_again(session, min(rows, key=lambda row: row.pos))
+            if row is not None and not self._was_taken_back(row):
+                by_session[row.session].append(row.id)
+        for session, ids in by_session.items():
+            self._tx.read_again(self._of, session, ids)
+            self._tx.set_cursor(self._of, replace(self._tx.cursor(self._of, "extract", session), note=None))
+        for session in sorted({*by_session, *(row.session for row in self._messages)}):
+            self._queue_extraction(session)
 
-    def _read_again(self, session: str, first: MessageRow) -> None:
-        cursor = self._tx.cursor(self._of, "extract", session)
-        if cursor.pos < first.pos:
+    def _queue_extraction(self, session: str) -> None:
+        left = self._tx.backlog(self._of, session)
+        if left is None or not left.messages:
             return
-        if self._was_taken_back(session, first.pos, cursor.pos):
-            logger.warning(
-                "session %s is not read again from position %d on, though memories made from it left: others of "
-                "it were deleted or put under quarantine by themselves, and would come back",
-                session,
-                first.pos,
-            )
-            return
-        self._tx.set_cursor(self._of, replace(cursor, pos=first.pos - 1, note=None))
-        payload = {
-            "team_id": self._of.team_id,
-            "user_id": self._of.user_id,
-            "agent_id": first.agent_id,
-            "session": session,
-        }
-        key = job_key("extract", self._of.team_id, self._of.user_id, session)
-        self._tx.enqueue("extract", key, payload, self._now)
+        of = {"team_id": left.team_id, "user_id": left.user_id, "agent_id": left.agent_id, "session": session}
+        self._tx.enqueue("extract", job_key("extract", left.team_id, left.user_id, session), of, self._now)
 
-    def _was_taken_back(self, session: str, first: int, last: int) -> bool:
-        """Whether somebody gave up a memory made from that part of the session."""
-        rows = self._tx.messages_after(self._of, session, first - 1, last - first + 1)
-        names = self._tx.derived_from(
-            self._of.team_id, [("message", row.id) for row in rows if row.pos <= last]
-        )
+    def _was_taken_back(self, message: MessageRow) -> bool:
+        """Whether somebody gave up a memory made from a message."""
+        names = self._tx.derived_from(self._of.team_id, [("message", message.id)])
         held = self._held.ids("memory")
         for memory_id in sorted({name.id for name in names if name.kind == "memory"} - held):
             row = self._tx.memory(self._of.team_id, memory_id)
             if row is not None and row.state in ("deleted", "quarantined"):
+                logger.warning(
+                    "message %s is not read again, though a memory made from it left: memory %s, made from it too, "
+                    "was deleted or put under quarantine by itself, and would come back",
+                    message.id,
+                    memory_id,
+                )
                 return True
         return False
 

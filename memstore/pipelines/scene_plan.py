@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from memstore.apologies import is_apology
 from memstore.pipelines.values import SceneChange
-from memstore.pipelines.written_text import clean_line, clean_text, cut_text
+from memstore.pipelines.written_text import DELETED, clean_line, clean_text, cut_text
 
-DELETED = "[DELETED]"
 MAX_NAME_CHARS = 80
 
 
@@ -64,6 +63,7 @@ def plan(
     planning.give_up_orphans()
     for written in made:
         planning.create(written, most)
+    planning.keep_to(most)
     return planning.plan
 
 
@@ -125,6 +125,17 @@ class _Planning:
             if not scene.live and scene.id not in self._touched:
                 self.plan.deleted[scene.id] = "none of the memories that it was written from is left"
 
+    def keep_to(self, most: int) -> None:
+        """Where there are more scenes than there may be by now, the oldest of those that were left as they are go; and of
+        those that were written anew, where these alone are too many."""
+        for scene_id in sorted(self._scenes, key=lambda one: one in self._touched):
+            created = sum(one.scene_id is None for one in self.plan.written)
+            if len(self._scenes) - len(self.plan.deleted) + created <= most:
+                return
+            if scene_id not in self.plan.deleted:
+                self.plan.deleted[scene_id] = f"it is one too many: there may be {most}"
+                self.plan.written = [one for one in self.plan.written if one.scene_id != scene_id]
+
     def _take_up(self, written: Written) -> None:
         self._touched.update(written.merged)
         for scene_id in written.merged:
@@ -138,6 +149,11 @@ class _Planning:
         shown = name or "without a name"
         if not content or not name:
             self._refuse(f"the scene {shown!r} has no content")
+            return None
+        if DELETED in content.upper():
+            self._refuse(
+                f"the scene {shown!r} has the mark {DELETED} within a text: it is no deletion, and no scene"
+            )
             return None
         if is_apology(content):
             self._refuse(f"the scene {shown!r} holds an apology: {content!r:.60}")
@@ -162,8 +178,8 @@ class _Planning:
 
 
 def is_deletion(content: str) -> bool:
-    """Whether a content is the mark alone, or begins with a line that is."""
-    return clean_text(content).split("\n", 1)[0].strip() == DELETED
+    """Whether a content is the mark alone."""
+    return clean_text(content) == DELETED
 
 
 def _unique(ids: Iterable[str]) -> tuple[str, ...]:

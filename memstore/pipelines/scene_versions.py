@@ -1,7 +1,7 @@
 """Scenes as their owner sees them, and taking a scene run back."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memstore.agent_settings import AgentSettings
 from memstore.asking import principal
@@ -10,6 +10,7 @@ from memstore.errors import InvalidInput, NotFound
 from memstore.ids import is_id
 from memstore.pipelines.profiles import queue_profiles
 from memstore.pipelines.scene_reading import scene_sources
+from memstore.pipelines.scenes import queue_look
 from memstore.storage.base import Reader, Storage, Writer
 from memstore.storage.pipeline_rows import Owner, RunRow, SceneRow
 from memstore.times import from_micros, render, to_micros
@@ -65,8 +66,11 @@ def undo_run(storage: Storage, clock: Clock, scope: Scope, run_id: str) -> bool:
     """Make the scenes what they were before a run: its versions go, and those that it replaced or deleted are live again.
     The memories that it looked at are not looked at again. False: the asker has no such scene run.
 
-    :raises InvalidInput: when it was undone before, when one of its scenes was changed since, or when there would be
-        more scenes than there may be.
+    What became of the memories of those that are live again is looked at anew.
+
+    :raises InvalidInput: when it was undone before, when one of its scenes was changed since, when one that would be live
+        again tells of a memory that was deleted or is under quarantine, or when there would be more scenes than there may
+        be.
     """
     if not is_id(run_id):
         return False
@@ -110,12 +114,16 @@ class _Undoing:
     def undo(self, by: str) -> None:
         for change in self._changes:
             self._check(change)
+            self._check_sources(change)
         settings = AgentSettings(**self._tx.agent_settings(self._of, self._agent_id))
         self._check_count(settings.scenes)
         for change in self._changes:
             self._take_back(change)
         self._tx.mark_run_undone(self._run.team_id, self._run.id, by, self._now)
         if self._changes:
+            cursor = self._tx.cursor(self._of, "scenes", self._agent_id)
+            self._tx.set_cursor(self._of, replace(cursor, note=None))
+            queue_look(self._tx, self._of, self._agent_id, settings, self._now)
             queue_profiles(self._tx, self._of, self._agent_id, settings, self._now)
 
     def _check(self, change: _Change) -> None:
@@ -131,6 +139,20 @@ class _Undoing:
                 f"scene {change.scene_id} ({newest.name!r:.60}) was changed after run {self._run.id}, so that the run "
                 f"cannot be undone any more; undo what came later first{'' if later is None else f': {later}'}"
             )
+
+    def _check_sources(self, change: _Change) -> None:
+        """What was deleted, or put under quarantine, does not come back inside of a scene."""
+        if change.before is None:
+            return
+        found = self._tx.sources_of(self._run.team_id, "scene", change.scene_id, change.before)
+        for memory_id in (one for kind, one in found if kind == "memory"):
+            memory = self._tx.memory(self._run.team_id, memory_id)
+            state = "deleted" if memory is None else memory.state
+            if state in ("deleted", "quarantined"):
+                raise InvalidInput(
+                    f"run {self._run.id} cannot be undone: version {change.before} of scene {change.scene_id} would be live "
+                    f"again, and it tells of memory {memory_id}, which is {state}"
+                )
 
     def _check_count(self, most: int) -> None:
         live = len(self._tx.scenes(self._of, self._agent_id))

@@ -51,6 +51,22 @@ def _key(of: Owner, agent_id: str) -> str:
     return job_key("scenes", of.team_id, of.user_id, agent_id)
 
 
+def queue_look(tx: Writer, of: Owner, agent_id: str, settings: AgentSettings, now: int) -> None:
+    """Queue a look at the agent's scenes where something else than a session calls for it."""
+    ran_at = tx.cursor(of, "scenes", agent_id).ran_at
+    _enqueue(tx, of, agent_id, now, due_after(now, ran_at, settings, now))
+
+
+def _behind(reader: Reader, now: int) -> list[tuple[Owner, str, int]]:
+    """Agents with memories that no run has looked at, and when the first active session is due that takes them along."""
+    found: dict[tuple[Owner, str], int] = {}
+    for of, agent_id, settings, timing in reader.scenes_behind():
+        due = next_due(timing, AgentSettings(**settings), now)
+        if due is not None:
+            found[of, agent_id] = min(due, found.get((of, agent_id), due))
+    return [(of, agent_id, due) for (of, agent_id), due in found.items()]
+
+
 class _Outdated(Exception):
     """What a run was decided on is no longer so."""
 
@@ -78,14 +94,10 @@ class SceneRunner:
         """Queue the scenes of agents with memories that no run has looked at, by their sessions; and scenes that tell of
         memories which are gone."""
         now = self._pipelines.now()
-        pending: list[tuple[Owner, str, int]] = []
         with self._pipelines.storage.read() as reader:
             known = under_way(reader, self.kind)
-            for of, agent_id in reader.working_agents():
-                due = None if _key(of, agent_id) in known else self._pending(reader, of, agent_id, now)
-                if due is not None:
-                    pending.append((of, agent_id, due))
-            pending += [one for one in self._losing(reader, now) if _key(one[0], one[1]) not in known]
+            found = [*_behind(reader, now), *self._losing(reader, now)]
+            pending = [one for one in found if _key(one[0], one[1]) not in known]
         if not pending:
             return
         with self._pipelines.storage.write() as tx:
@@ -100,17 +112,6 @@ class SceneRunner:
                 settings = self._pipelines.agent_settings(reader, of, agent_id)
                 found.append((of, agent_id, due_after(now, view.cursor.ran_at, settings, now)))
         return found
-
-    def _pending(self, reader: Reader, of: Owner, agent_id: str, now: int) -> int | None:
-        """When the first active session is due; None: nothing is pending."""
-        cursor = reader.cursor(of, "scenes", agent_id)
-        if not reader.memories_after(of, cursor.arrival, agent_id, 1):
-            return None
-        settings = self._pipelines.agent_settings(reader, of, agent_id)
-        timings = reader.session_timings(of, agent_id)
-        return min(
-            (due for one in timings if (due := next_due(one, settings, now)) is not None), default=None
-        )
 
     def run(self, lease: Lease, *, force: bool = False) -> NotDue | None:
         """See :class:`memstore.pipelines.work.Runner`."""
@@ -222,6 +223,7 @@ class _Applying:
         deleted = [self._delete(scene_id, why) for scene_id, why in self._plan.deleted.items()]
         written = [self._put(one) for one in self._plan.written]
         result = {"written": written, "deleted": deleted, "refused": self._plan.refused}
+        self._check_count()
         self._tx.put_run(sealed(self._run_row(result)))
         if written or deleted:
             queue_profiles(self._tx, self._run.of, self._run.agent_id, self._run.settings, self._now)
@@ -236,6 +238,17 @@ class _Applying:
             seen = view.memories[memory_id]
             if row is None or (row.state, row.version) != (seen.state, seen.version):
                 raise _Outdated
+
+    def _check_count(self) -> None:
+        """The plan keeps to the most that there may be, and counts by the scenes that are there still; the setting may
+        have been changed meanwhile.
+
+        :raises _Outdated: when there would be too many.
+        """
+        of, agent_id = self._run.of, self._run.agent_id
+        most = AgentSettings(**self._tx.agent_settings(of, agent_id)).scenes
+        if len(self._tx.scenes(of, agent_id)) > most:
+            raise _Outdated
 
     def _delete(self, scene_id: str, why: str) -> dict[str, Any]:
         row = self._live[scene_id]

@@ -12,7 +12,8 @@ from memstore.canonical import canonical_json, checksum
 from memstore.pipelines.checking import Checked, allowed_kind, clamped, encodable, nearer_to_others
 from memstore.pipelines.closeness import contained
 from memstore.pipelines.comparing import Neighbourhood, same_text
-from memstore.pipelines.trusted import OWN_WORDS
+from memstore.pipelines.holding import SAYS_ALL, SAYS_MOST, holds
+from memstore.pipelines.trusted import is_own_words
 from memstore.pipelines.values import (
     DEFAULT_PRIORITY,
     MAX_MEMORY_CHARS,
@@ -25,8 +26,6 @@ from memstore.times import to_micros
 from memstore.types import ABSOLUTE_PRIORITY, Kind
 
 NOTHING_NEAR = "nothing to compare with"
-SAYS_ALL = 0.8
-"""A text that holds so much of another's words is taken to say what it says."""
 _REASON_CHARS = 300
 
 
@@ -117,13 +116,12 @@ class _Settling:
 
     def settle(self, verdict: Verdict) -> Settled:
         same = self._said_already()
-        if same is not None and verdict.action in ("store", "skip"):
-            return replace(self.fresh, action="skip", row=None, targets=(same,), reason="the same words")
-        if verdict.action == "skip":
-            return self._skipped(verdict)
-        if verdict.action in ("update", "merge"):
-            return self._replacing(verdict, same)
-        return self.fresh
+        settled = self.fresh
+        if verdict.action == "skip" and same is None:
+            settled = self._skipped(verdict)
+        elif verdict.action in ("update", "merge"):
+            settled = self._replacing(verdict, same)
+        return settled if same is None or settled.action != "store" else self._said_again(same, settled)
 
     def _said_already(self) -> MemoryRow | None:
         """A current memory of this kind and scope in the same words, earlier ones of this batch among them."""
@@ -137,21 +135,43 @@ class _Settling:
                 return row
         return None
 
+    def _said_again(self, same: MemoryRow, settled: Settled) -> Settled:
+        """What would be stored stands there in the same words: it takes the place of what is trusted less."""
+        if same.trust >= self.fresh.plain.trust:
+            return replace(settled, action="skip", row=None, targets=(same,), reason="the same words")
+        if not self._may_replace(same):
+            return settled
+        reason = "the same words, from a source that is trusted more"
+        return replace(settled, action="update", row=self.fresh.plain, targets=(same,), reason=reason)
+
     # --- skip --------------------------------------------------------------------------------------------------
 
     def _skipped(self, verdict: Verdict) -> Settled:
-        """What covers it must be there, be seen by all who would see it, and not say the opposite."""
+        """What covers it must be there, be as good as it for all who would see it, and say what it says."""
         named = [*self._candidates(verdict), *self._earlier(verdict)]
-        live = [row for row in named if row.id not in self.course.consumed]
-        if not live:
-            return self._as_proposed(verdict, "to be skipped, but no current memory was named that covers it")
-        wide = [row for row in live if _as_wide(row, self.fresh.plain)]
-        negated = _is_negated(self.item.proposal.content)
-        covering = tuple(row for row in wide if _is_negated(row.content) == negated)
+        covering = [row for row in named if row.id not in self.course.consumed]
+        why = "no current memory was named that covers it"
+        for covers, otherwise in self._demands():
+            if not covering:
+                break
+            covering, why = [row for row in covering if covers(row)], f"what was named {otherwise}"
+        if covering and not holds(self.item.proposal.content, [row.content for row in covering], SAYS_MOST):
+            covering, why = [], "what was named does not say all of it"
         if not covering:
-            why = "says the opposite" if wide else "is seen by fewer agents"
-            return self._as_proposed(verdict, f"to be skipped, but what was named {why}")
-        return replace(self.fresh, action="skip", row=None, targets=covering)
+            return self._as_proposed(verdict, f"to be skipped, but {why}")
+        return replace(self.fresh, action="skip", row=None, targets=tuple(covering))
+
+    def _demands(self) -> tuple[tuple[Callable[[MemoryRow], bool], str], ...]:
+        """What a memory must be to stand for the proposal, and what one is that cannot. A rule or a trait is followed for
+        what it is, which an event that tells of it is not."""
+        plain = self.fresh.plain
+        negated = _is_negated(plain.content)
+        return (
+            (lambda row: _as_wide(row, plain), "is seen by fewer agents"),
+            (lambda row: plain.kind in ("episodic", row.kind), "is of another kind"),
+            (lambda row: row.trust >= plain.trust, "is trusted less"),
+            (lambda row: _is_negated(row.content) == negated, "says the opposite"),
+        )
 
     # --- update, merge -----------------------------------------------------------------------------------------
 
@@ -162,8 +182,7 @@ class _Settling:
             found.append(same)
         found = [row for row in found if self._may_replace(row)]
         kind = self._kind(verdict, found)
-        wanted = _scope_of(kind, self.batch.window)
-        targets = tuple(row for row in found if _scope(row) == wanted)
+        targets = tuple(row for row in found if self._takes_its_place(kind, row))
         if not targets:
             why = note or "no memory was named that it may replace"
             return self._as_proposed(verdict, f"to {verdict.action}, but {why}")
@@ -212,25 +231,44 @@ class _Settling:
         return row, replaced - on_the_way
 
     def _may_replace(self, row: MemoryRow) -> bool:
-        """Absolute instructions are a person's, and what others said does not put out of force what the user said."""
+        """Absolute instructions are a person's. What others said puts out of force nothing that the user said, no rule and
+        no trait, nor what is trusted more."""
         if row.priority == ABSOLUTE_PRIORITY:
             return False
-        return self.item.own or row.trust <= self.fresh.plain.trust
+        if self.item.own:
+            return True
+        return row.kind == "episodic" and row.trust <= self.fresh.plain.trust and not self._is_the_users(row)
+
+    def _is_the_users(self, row: MemoryRow) -> bool:
+        """Whether a memory rests on the user's own words, if only in part."""
+        if row.id in self.near.own or is_own_words(row.source_kind, row.trust):
+            return True
+        made = (one for one in self.course.settled if one.row is not None and one.row.id == row.id)
+        return any(source.by_principal for one in made for source in one.item.sources)
 
     def _kind(self, verdict: Verdict, targets: Sequence[MemoryRow]) -> Kind:
-        """The kind of the memory that comes of it: one whose scope is that of a target, so that none is widened."""
+        """The kind of the memory that comes of it: one that may take the place of a target."""
         proposed = self.item.proposal.kind
-        wanted = (
-            verdict.kind if verdict.kind is not None and allowed_kind(verdict.kind, self.item) else proposed
-        )
-        for kind in (wanted, proposed):
-            if any(_scope(row) == _scope_of(kind, self.batch.window) for row in targets):
-                return kind
+        wanted = [proposed]
+        if verdict.kind is not None and self._may_become(verdict.kind):
+            wanted.insert(0, verdict.kind)
         for row in targets:
-            kind = row.kind  # type: ignore[assignment] # a CHECK constraint holds it
-            if allowed_kind(kind, self.item) and _scope(row) == _scope_of(kind, self.batch.window):
-                return kind
-        return proposed
+            kind: Kind = row.kind  # type: ignore[assignment] # a CHECK constraint holds it
+            if _is_event(kind) == _is_event(proposed) and self._may_become(kind):
+                wanted.append(kind)
+        fitting = (kind for kind in wanted if any(self._takes_its_place(kind, row) for row in targets))
+        return next(fitting, proposed)
+
+    def _may_become(self, kind: Kind) -> bool:
+        """An event is a trait, or the other way round, where the judge says so; a rule is one from the beginning."""
+        proposed = self.item.proposal.kind
+        as_told = _is_event(kind) == _is_event(proposed) or "instruction" not in (kind, proposed)
+        return as_told and allowed_kind(kind, self.item)
+
+    def _takes_its_place(self, kind: Kind, row: MemoryRow) -> bool:
+        """Whether a memory of that kind may replace the row: none is widened, and what happened puts no rule and no trait
+        out of force, nor they what happened."""
+        return _scope(row) == _scope_of(kind, self.batch.window) and _is_event(row.kind) == _is_event(kind)
 
     def _content(self, verdict: Verdict, kind: Kind, targets: Sequence[MemoryRow]) -> tuple[str | None, bool]:
         """The text, and whether it holds what the targets say. None: there is none that would lose nothing."""
@@ -239,24 +277,20 @@ class _Settling:
         if written and not self._may_be_written(written, kind, targets):
             written = ""
         if verdict.action == "update":
-            return (written, written != proposed) if written else (proposed, False)
-        missing = [row.content for row in targets if not written]
-        missing += [row.content for row in targets if written and self._is_unread(row, written)]
-        told = [*dict.fromkeys(missing), written or proposed]
+            kept = bool(written) and holds(proposed, [written], SAYS_MOST)
+            return (written, written != proposed) if kept else (proposed, False)
         if not written and not self._may_be_joined(kind, targets):
             return None, False
+        texts = dict.fromkeys([*(row.content for row in targets), proposed])
+        told = [text for text in texts if not written or not holds(text, [written], SAYS_ALL)]
+        told += [written] if written else []
         mark = "；" if self.batch.window.language == "zh" else "; "
         joined = mark.join([*(text.rstrip("。.;； ") for text in told[:-1]), told[-1]])
         return (joined, True) if len(joined) <= MAX_MEMORY_CHARS else (None, False)
 
-    def _is_unread(self, row: MemoryRow, written: str) -> bool:
-        """A memory of this batch that the judge had not seen, and whose words the text does not hold."""
-        made = row.id in {one.id for one in self.course.made.values()}
-        return made and contained(row.content, [written]) < SAYS_ALL
-
     def _may_be_joined(self, kind: Kind, targets: Sequence[MemoryRow]) -> bool:
         """A rule or a trait takes up nothing that the user did not say."""
-        return kind == "episodic" or all(row.source_kind in OWN_WORDS for row in targets)
+        return kind == "episodic" or all(is_own_words(row.source_kind, row.trust) for row in targets)
 
     def _may_be_written(self, written: str, kind: Kind, targets: Sequence[MemoryRow]) -> bool:
         """Of a rule or a trait: made of the user's own words, and no nearer to anybody else's."""
@@ -274,7 +308,7 @@ class _Settling:
         strange = [
             row.content
             for row in self.near.rows[self.place]
-            if row.source_kind not in OWN_WORDS and row not in targets
+            if not is_own_words(row.source_kind, row.trust) and row not in targets
         ]
         mine = contained(written, (one.text for one in own))
         return not any(contained(written, [text]) > mine for text in strange)
@@ -366,6 +400,10 @@ def _scope_of(kind: Kind, window: Window) -> tuple[str | None, str | None]:
 
 def _scope(row: MemoryRow) -> tuple[str | None, str | None]:
     return row.agent_id, row.task_id
+
+
+def _is_event(kind: str) -> bool:
+    return kind == "episodic"
 
 
 def _as_wide(row: MemoryRow, other: MemoryRow) -> bool:

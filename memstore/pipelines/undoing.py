@@ -1,6 +1,7 @@
 """Taking a verdict back: what it made leaves recall, and what it replaced, or kept out, comes in."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from memstore.canonical import checksum
 from memstore.errors import InvalidInput, NotFound
 from memstore.ids import is_id, new_id
 from memstore.pipelines.applying import link, queue_after
+from memstore.pipelines.chains import settle_chains
 from memstore.pipelines.records import verdict_records
 from memstore.pipelines.work import Pipelines
 from memstore.storage.base import Reader, Writer
@@ -30,9 +32,11 @@ def undo_verdict(pipelines: Pipelines, scope: Scope, verdict_id: str) -> Verdict
         if row.action == "skip":
             made = _store_after_all(tx, pipelines, row, now)
         else:
-            _take_back(tx, pipelines, row, scope.user_id, to_micros(now))
+            _take_back(tx, row, scope.user_id, to_micros(now))
         tx.mark_verdict_undone(row.team_id, row.id, scope.user_id, to_micros(now))
         of = Owner(row.team_id, row.user_id)
+        if row.action != "skip":  # a release may have put what came back behind the one that is gone now
+            settle_chains(tx, of, json.loads(row.target_ids))
         if row.agent_id is not None:
             settings = pipelines.agent_settings(tx, of, row.agent_id)
             queue_after(tx, of, row.agent_id, row.session, settings, to_micros(now))
@@ -41,12 +45,17 @@ def undo_verdict(pipelines: Pipelines, scope: Scope, verdict_id: str) -> Verdict
 
 
 def own_verdict(reader: Reader, scope: Scope, verdict_id: str) -> VerdictRow:
-    """:raises NotFound: for what is missing, another user's or another agent's alike."""
+    """:raises NotFound: for what is missing, another user's, another agent's or another task's alike."""
     row = reader.verdict(scope.team_id, verdict_id) if is_id(verdict_id) else None
-    of_agent = row is not None and scope.agent_id in (None, row.agent_id)
-    if row is None or not of_agent or row.user_id != scope.user_id or not principal(reader, scope).is_member:
+    if row is None or not _is_seen(row, scope) or not principal(reader, scope).is_member:
         raise NotFound(f"no verdict {verdict_id!r:.60} for this asker (memstore verdicts lists them)")
     return row
+
+
+def _is_seen(row: VerdictRow, scope: Scope) -> bool:
+    of_agent = scope.agent_id in (None, row.agent_id)
+    of_task = scope.task_id is None or row.task_id in (None, scope.task_id)
+    return of_agent and of_task and row.user_id == scope.user_id
 
 
 def _is_undone(reader: Reader, scope: Scope, verdict_id: str) -> bool:
@@ -54,15 +63,50 @@ def _is_undone(reader: Reader, scope: Scope, verdict_id: str) -> bool:
     return row is not None and row.undone_at is not None
 
 
-def _take_back(tx: Writer, pipelines: Pipelines, row: VerdictRow, by: str, now: int) -> None:
+def _take_back(tx: Writer, row: VerdictRow, by: str, now: int) -> None:
     made = _unchanged(tx, row)
+    replaced = _replaced(tx, row, made)
     tx.delete_memory(row.team_id, made.id, now, by)
-    tokenizer = pipelines.tokenizers.of(tx, row.team_id)
+    for target in replaced:
+        tx.revive_memory(row.team_id, target.id)
+
+
+def _replaced(reader: Reader, row: VerdictRow, made: MemoryRow) -> list[MemoryRow]:
+    """What comes back; what a person deleted since stays deleted.
+
+    :raises InvalidInput: when something of it is withheld from recall.
+    """
+    found = []
     for target_id in json.loads(row.target_ids):
-        target = tx.memory(row.team_id, target_id)
-        # one that a person deleted since stays deleted
-        if target is not None and target.state == "superseded" and target.superseded_by == made.id:
-            tx.revive_memory(row.team_id, target.id, tokenizer.index(target.content))
+        target = reader.memory(row.team_id, target_id)
+        if target is None or target.superseded_by != made.id:
+            continue
+        if target.state == "quarantined":
+            raise InvalidInput(
+                f"verdict {row.id} cannot be undone: the memory that it replaced ({target.id}) is under quarantine; "
+                "release it first"
+            )
+        if target.state == "superseded":
+            sources = reader.sources_of(row.team_id, "memory", target.id, target.version)
+            _check_sources(reader, row, [one for kind, one in sources if kind == "message"])
+            found.append(target)
+    return found
+
+
+def _check_sources(reader: Reader, row: VerdictRow, message_ids: Sequence[str]) -> None:
+    """:raises InvalidInput: when a message is withheld that a memory which would come into recall was made from."""
+    quarantined = frozenset(reader.quarantined_messages(row.team_id, message_ids))
+    for one in message_ids:
+        message = reader.message(row.team_id, one)
+        why = ""
+        if message is None or message.state == "deleted" or message.hidden:
+            why = "was deleted since, by itself or with its session; add by hand what is still to be known"
+        elif one in quarantined:
+            why = "is under quarantine; release it first"
+        if why:
+            raise InvalidInput(
+                f"verdict {row.id} cannot be undone: message {one}, from which a memory would come into recall, {why}"
+            )
 
 
 def _unchanged(tx: Writer, row: VerdictRow) -> MemoryRow:
@@ -101,6 +145,7 @@ def _unchanged(tx: Writer, row: VerdictRow) -> MemoryRow:
 def _store_after_all(tx: Writer, pipelines: Pipelines, row: VerdictRow, now: datetime) -> str:
     """The proposal of a ``skip`` as a memory of its own."""
     proposal = json.loads(row.proposal)
+    _check_sources(tx, row, proposal["source_ids"])
     persona = proposal["kind"] == "persona"
     made = MemoryRow(
         id=new_id(now),

@@ -12,6 +12,8 @@ from memstore.storage.pipeline_rows import UNDER_WAY, job_key
 from memstore.times import from_micros, to_micros
 from memstore.types import BackupRecord, BackupReport, Progress
 
+UPKEEP = ("index", "backup")
+"""Kinds of jobs here: none asks a chat model."""
 RENEWALS = 3
 """So many times within its term a lease is renewed, so that one that comes late costs nothing."""
 

@@ -19,6 +19,8 @@ ProfileName = Literal["agent", "user"]
 ACTIONS: tuple[Action, ...] = ("store", "skip", "update", "merge")
 MAX_MEMORY_CHARS = 1_000
 """Of one memory that a pipeline makes."""
+MAX_SAID_CHARS = 20_000
+"""Of one message that judges read; the rules read no more of it, and a model is shown no more."""
 DEFAULT_PRIORITY = 50
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class Window:
     :param new: messages to extract from, in the order of the session; ``background`` is read only.
     :param scene: the situation as the last extraction of the session judged it; None before the first.
     :param language: of the conversation: of the prompt, and of what is written.
+    :param unread: a sentence for each new message that was too long to be read whole.
     """
 
     scope: Scope
@@ -77,6 +80,7 @@ class Window:
     new: tuple[Said, ...]
     scene: str | None
     language: Language
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

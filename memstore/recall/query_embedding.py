@@ -3,10 +3,12 @@
 import queue
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memstore.embedding import Embedder, EmbedderIdentity, check_query, check_same
 from memstore.errors import EmbeddingError
+from memstore.storage.base import Generation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +37,22 @@ class Call:
             self.error = EmbeddingError(f"the embedder failed: {type(error).__name__}: {error}")
         finally:
             self.done.set()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryVectors:
+    """The vectors of a query that was embedded before the snapshot was opened on which it is answered."""
+
+    generation: int
+    vectors: "NDArray[np.float32]"
+
+    def __call__(self, generation: Generation) -> "NDArray[np.float32]":
+        """:raises EmbeddingError: when the store went over to another model meanwhile."""
+        if generation.number != self.generation:
+            raise EmbeddingError(
+                "the store went over to another embedding model while the query was embedded"
+            )
+        return self.vectors
 
 
 class QueryEmbedding:

@@ -17,8 +17,9 @@ from memstore.ranking import fuse_ranks, keep_within
 from memstore.recall import floors, late
 from memstore.recall.explaining import Explainer
 from memstore.recall.legs import Search
-from memstore.recall.query_embedding import QueryEmbedding
+from memstore.recall.query_embedding import QueryEmbedding, QueryVectors
 from memstore.recall.question import Question
+from memstore.recall.sentences import Sentence, sentences
 from memstore.storage.base import Generation, Reader, Ref, RowFilter, Storage
 from memstore.storage.rows import MemoryRow, MessageRow
 from memstore.times import from_micros, to_micros
@@ -103,6 +104,28 @@ class Recaller:
         """One consistent view of the store, for a recall and what looks into it."""
         with self._storage.read() as reader:
             yield reader
+
+    def embedded(self, scope: Scope, question: Question) -> QueryVectors | None:
+        """Embed a question with no snapshot open, for :meth:`answer`: while one is, the write-ahead log cannot be emptied.
+        None where there is nothing to embed or to compare with, and where the embedder fails or is late."""
+        if self._embedding is None:
+            return None
+        deadline = self._clock.monotonic() + question.timeout_s
+        with self.snapshot() as reader:
+            generation = reader.generation("active")
+            tokenizer = self._tokenizers.of(reader, scope.team_id)
+        settings = self.settings
+        parts, _ = sentences(question.query, tokenizer, settings.sentences, stop_words=settings.stop_words)
+        texts = _embedded_texts(question, parts)
+        if generation is None or not texts:
+            return None
+        try:
+            call = self._embedding.start(texts, generation.identity)
+            vectors = self._embedding.wait(call, deadline - self._clock.monotonic())
+        except (EmbeddingError, TimeoutError) as error:
+            self._degraded("vector", error)
+            return None
+        return QueryVectors(generation.number, vectors)
 
     def answer(
         self,
@@ -212,9 +235,7 @@ class Recaller:
         self, search: Search, deadline: float, embed: "Callable[[Generation], Vectors] | None"
     ) -> "tuple[Generation, Callable[[], Vectors]] | None":
         """Begin with the slow part, if the store has vectors of the embedder's own space."""
-        # bounded, as documents are: a model may take minutes for a book
-        parts = (search.question.query, *(part.text for part in search.sentences))
-        texts = [text for text in map(embeddable, parts) if text is not None]
+        texts = _embedded_texts(search.question, search.sentences)
         if not texts or (embed is None and self._embedding is None):
             return None
         generation = search.reader.generation("active")
@@ -300,6 +321,12 @@ class Recaller:
                 hit = _hit(rows[ref], question.layer, order.scores[ref], len(hits) + 1)
                 hits.append(replace(hit, explanation=explained.get(ref)))
         return hits
+
+
+def _embedded_texts(question: Question, parts: Sequence[Sentence]) -> list[str]:
+    """The query as a whole and by its sentences; bounded, as documents are: a model may take minutes for a book."""
+    texts = (question.query, *(part.text for part in parts))
+    return [text for text in map(embeddable, texts) if text is not None]
 
 
 def _asked_before(search: Search) -> "Callable[[Generation], Vectors] | None":

@@ -446,8 +446,8 @@ class Writer(Reader, PipelineWriter, Protocol):
         """Set aside what of the current branch stands between the two positions, both included."""
         ...
 
-    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> None:
-        """Bring messages that a fork had set aside back onto the current branch."""
+    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> int:
+        """Bring messages that a fork had set aside back onto the current branch; returns how many they were."""
         ...
 
     def clear_session(self, team_id: str, user_id: str, session: str, up_to_pos: int) -> None:

@@ -6,7 +6,6 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from memstore.canonical import canonical_json, checksum
 from memstore.storage.rows import MemoryRow, MessageRow
-from memstore.text import IndexTokens
 
 Stage = Literal["extract", "session_scenes", "scenes", "agent_profile", "user_profile"]
 RunStage = Literal["extract", "verdict", "scenes", "agent_profile", "user_profile"]
@@ -40,7 +39,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What lies behind a session's extraction cursor.
+    """What no extraction of a session covered: what lies behind its cursor, and what is to be read again.
 
     :param rounds: user messages among it. :param last_recorded_at: of its newest message; None without any.
     """
@@ -74,7 +73,10 @@ class SessionTiming:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A unit of background work. One that was claimed has a ``lease_token``, which fences what it writes."""
+    """A unit of background work. One that was claimed has a ``lease_token``, which fences what it writes.
+
+    :param outages: so many of its attempts failed because no model could be asked.
+    """
 
     job_no: int
     kind: str
@@ -88,12 +90,18 @@ class Job:
     agent_id: str | None = None
     not_before: int = 0
     lease_until: int | None = None
+    outages: int = 0
     done: int = 0
     total: int = 0
     cost: dict[str, int] = field(default_factory=dict)
     last_error: str | None = None
     created_at: int = 0
     finished_at: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """Attempts that speak against the job itself; the one under way is among them."""
+        return self.attempts - self.outages
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,8 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What a model cost a team on a day (in the store's zone), by task."""
+    """What a model cost a team on a day (in the store's zone), by task. ``failures``: questions that no whole answer came
+    of."""
 
     team_id: str
     day: str
@@ -206,7 +215,8 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Failures in a row of a model; open (left alone) until then, None: closed."""
+    """Failures in a row of a model; open (left alone) until then, None: closed. ``last_error`` is a type's name: teams
+    share a breaker, and no text of one is shown to another."""
 
     model: str
     failures: int = 0
@@ -280,8 +290,12 @@ class PipelineReader(Protocol):
         """One that never ran stands at 0."""
         ...
 
+    def last_arrival(self, of: Owner) -> int:
+        """The last arrival number of the user's rows."""
+        ...
+
     def backlogs(self, of: Owner | None = None, agent_id: str | None = None) -> list[Backlog]:
-        """Sessions with messages behind their cursor, by team, user and session."""
+        """Sessions with messages behind their cursor, or to be read again, by team, user and session."""
         ...
 
     def backlog(self, of: Owner, session: str) -> Backlog | None:
@@ -292,9 +306,17 @@ class PipelineReader(Protocol):
         """Of the agent's visible sessions that were extracted from, by session."""
         ...
 
-    def working_agents(self) -> list[tuple[Owner, str]]:
-        """Agents that have a visible session, or made or own one of their user's newest memories; by team, user and
-        agent."""
+    def scenes_behind(self) -> list[tuple[Owner, str, dict[str, Any], SessionTiming]]:
+        """Agents with memories behind the cursor of their scenes, with their settings, a row for each of their visible
+        sessions that were extracted from; by team, user, agent and session."""
+        ...
+
+    def agents_with_news(
+        self, profile: Literal["agent", "user"], kinds: Sequence[str], least_trust: int
+    ) -> list[tuple[Owner, str]]:
+        """Agents that have a visible session, or made or own one of their user's newest memories, and for whose profile (or
+        that of their user) there is a memory behind the cursor; or, where no memory of these source kinds and this trust
+        is for it, a message. By team, user and agent."""
         ...
 
     def scenes_losing_sources(self) -> list[tuple[Owner, str]]:
@@ -302,8 +324,13 @@ class PipelineReader(Protocol):
         ...
 
     def profiles_losing_sources(self) -> list[tuple[Owner, str | None]]:
-        """Agents, and None for a user's profile, whose live profile was written from a memory that was deleted or is
-        under quarantine."""
+        """Agents, and None for a user's profile, whose live profile was written from a memory or a message that was
+        deleted, hidden or is under quarantine."""
+        ...
+
+    def unread_messages(self, of: Owner, session: str, limit: int) -> list[MessageRow]:
+        """The first messages that no extraction covered and that a pipeline may read, in the order of the session: those
+        behind the cursor, and those that it passed by (see :meth:`PipelineWriter.cover`) or that are to be read again."""
         ...
 
     def messages_after(self, of: Owner, session: str, pos: int, limit: int) -> list[MessageRow]:
@@ -350,8 +377,11 @@ class PipelineReader(Protocol):
         session: str | None,
         limit: int,
         before: int | None,
+        *,
+        task_id: str | None = None,
     ) -> list[tuple[int, VerdictRow]]:
-        """The newest first, with their numbers; ``before``: only smaller numbers."""
+        """The newest first, with their numbers; ``before``: only smaller numbers. ``task_id``: those of the task and of
+        none."""
         ...
 
     def verdicts_of_memory(self, team_id: str, memory_id: str) -> list[VerdictRow]:
@@ -372,6 +402,10 @@ class PipelineReader(Protocol):
 
     def profile(self, of: Owner, agent_id: str | None) -> ProfileRow | None:
         """The live version; agent None: the user's profile."""
+        ...
+
+    def profile_holds_what_left(self, team_id: str, profile_id: str) -> bool:
+        """The same of one version, or of one that it was written on from."""
         ...
 
     def profile_history(self, of: Owner, agent_id: str | None) -> list[ProfileRow]:
@@ -489,6 +523,15 @@ class PipelineWriter(PipelineReader, Protocol):
 
     def set_cursor(self, of: Owner, cursor: Cursor) -> None: ...
 
+    def cover(self, of: Owner, cursor: Cursor, positions: Sequence[int]) -> None:
+        """Set the extraction cursor of a session, and note that the messages at these positions were covered. Others that it
+        passes by, on another branch or under quarantine, are unread whenever they may be read."""
+        ...
+
+    def read_again(self, of: Owner, session: str, message_ids: Sequence[str]) -> None:
+        """Messages of a session are unread, although an extraction covered them."""
+        ...
+
     def put_run(self, row: RunRow) -> None: ...
 
     def put_verdict(self, row: VerdictRow) -> None: ...
@@ -505,8 +548,8 @@ class PipelineWriter(PipelineReader, Protocol):
         """The live version ends where the one that replaces it begins; it stays for history and ``as_of``."""
         ...
 
-    def revive_memory(self, team_id: str, memory_id: str, tokens: IndexTokens) -> None:
-        """Make the current version live again, with the end of validity that was stated, and index it where it is not."""
+    def revive_memory(self, team_id: str, memory_id: str) -> None:
+        """Make the current version live again, with the end of validity that was stated; not one that was deleted."""
         ...
 
     def put_scene(self, row: SceneRow) -> None:
@@ -589,8 +632,20 @@ class PipelineWriter(PipelineReader, Protocol):
         """
         ...
 
-    def fail(self, job: Job, error: str, not_before: int, *, dead: bool, now: int | None = None) -> None:
-        """Back into the queue, or given up. Nothing happens where the lease was lost."""
+    def fail(
+        self,
+        job: Job,
+        error: str,
+        not_before: int,
+        *,
+        dead: bool,
+        now: int | None = None,
+        outage: bool = False,
+    ) -> None:
+        """Back into the queue, or given up. Nothing happens where the lease was lost.
+
+        :param outage: the attempt is one of ``Job.outages``.
+        """
         ...
 
     def note_progress(self, job: Job, done: int, total: int) -> None: ...
@@ -602,6 +657,10 @@ class PipelineWriter(PipelineReader, Protocol):
     def retry_job(self, job_no: int, now: int) -> bool:
         """Queue a dead job anew, with no attempts counted; False where it is not dead. Where the same is queued already
         the dead one goes."""
+        ...
+
+    def retry_jobs(self, kind: str | None, now: int) -> int:
+        """The same with all dead jobs, or those of a kind; how many they were."""
         ...
 
     def drop_dead(self, kind: str) -> None:

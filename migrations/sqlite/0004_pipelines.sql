@@ -7,6 +7,7 @@ DROP VIEW v_jobs;
 ALTER TABLE jobs ADD COLUMN queued_at INTEGER NOT NULL DEFAULT 0;   -- when not_before was set
 ALTER TABLE jobs ADD COLUMN leased_at INTEGER;
 ALTER TABLE jobs ADD COLUMN finished_at INTEGER;
+ALTER TABLE jobs ADD COLUMN outages INTEGER NOT NULL DEFAULT 0;     -- attempts that no model answered: they end no job
 ALTER TABLE jobs ADD COLUMN done INTEGER NOT NULL DEFAULT 0;        -- progress: so many of total
 ALTER TABLE jobs ADD COLUMN total INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX jobs_key ON jobs (dedupe_key, state);
@@ -27,7 +28,8 @@ CREATE VIEW v_dead_letters AS
 
 -- --- How far the pipelines are -----------------------------------------------------------------------------------
 -- One row a stage and subject: extract and session_scenes of a session (its key), scenes and agent_profile of an agent
--- (its id), user_profile of the user (''). What is pending is what lies behind the cursor; nothing is counted up.
+-- (its id), user_profile of the user (''). What is pending is what lies behind the cursor, and unread_messages; nothing is
+-- counted up.
 CREATE TABLE pipeline_cursors (
   team_id TEXT    NOT NULL,
   user_id TEXT    NOT NULL,
@@ -39,6 +41,17 @@ CREATE TABLE pipeline_cursors (
   ran_at  INTEGER,
   note    TEXT,                        -- extract: the situation as it was last judged
   PRIMARY KEY (team_id, user_id, stage, subject)
+) STRICT, WITHOUT ROWID;
+
+-- Messages up to the extraction cursor of their session that no extraction covered: they were on another branch or under
+-- quarantine when it passed them by, or what was made of them left with other rows. They are pending whenever they may be
+-- read.
+CREATE TABLE unread_messages (
+  team_id TEXT    NOT NULL,
+  user_id TEXT    NOT NULL,
+  session TEXT    NOT NULL,
+  pos     INTEGER NOT NULL,
+  PRIMARY KEY (team_id, user_id, session, pos)
 ) STRICT, WITHOUT ROWID;
 
 -- What a run saw, was answered and decided: one row a question that was put to a model, or to the rules.
@@ -234,9 +247,16 @@ CREATE VIEW v_pending AS
     FROM sessions s
     LEFT JOIN pipeline_cursors c ON c.team_id = s.team_id AND c.user_id = s.user_id AND c.stage = 'extract'
          AND c.subject = s.session
-    JOIN messages m ON m.team_id = s.team_id AND m.user_id = s.user_id AND m.session = s.session
-         AND m.pos > coalesce(c.pos, 0)
-   WHERE s.hidden = 0 AND m.state = 'live' AND m.hidden = 0 AND m.branch = 0 AND m.quarantined_at IS NULL
+    JOIN messages m ON m.slot IN (
+           SELECT b.slot FROM messages b WHERE b.team_id = s.team_id AND b.user_id = s.user_id AND b.session = s.session
+              AND b.pos > coalesce(c.pos, 0)
+              AND b.state = 'live' AND b.hidden = 0 AND b.branch = 0 AND b.quarantined_at IS NULL
+           UNION ALL
+           SELECT b.slot FROM unread_messages u CROSS JOIN messages b ON b.team_id = u.team_id AND b.user_id = u.user_id
+              AND b.session = u.session AND b.pos = u.pos
+            WHERE u.team_id = s.team_id AND u.user_id = s.user_id AND u.session = s.session
+              AND b.state = 'live' AND b.hidden = 0 AND b.branch = 0 AND b.quarantined_at IS NULL)
+   WHERE s.hidden = 0
    GROUP BY s.team_id, s.user_id, s.agent_id, s.session;
 
 CREATE VIEW v_verdicts AS

@@ -137,7 +137,7 @@ _PHRASINGS = (
     *(
         _phrasing(
             name,
-            rf"(?P<owner>.*?)(?:{words})(?:号码|号|地址)?(?:(?:现在)?(?:是|为|:|：)|(?P<new>{_TO_ZH}))?(?P<value>{value})(?:了|$|，)",
+            rf"(?P<owner>.*?)(?:{words})(?:号码|号|地址)?(?:(?:现在)?(?:是|为|:|：)|(?P<new>{_TO_ZH}))?(?P<value>{value}) ?(?:了|$|，)",
             digits=name != "address",
         )
         for name, words, value in (
@@ -173,7 +173,24 @@ _PHRASINGS = (
     ),
     _phrasing(
         "the same relation",
-        rf"(?P<owner>.*?\b(?:{_RELATIONS_EN}))(?: is| (?P<new>{_TO_EN}))(?P<value> [^,;.]{{1,30}}|\s?\S+)$",
+        rf"(?P<owner>.*?\b(?:{_RELATIONS_EN}))(?: (?P<new>is now|{_TO_EN})| is| (?P<new2>{_TO_EN}))(?P<value> [^,;.]{{1,30}}|\s?\S+)$",
+    ),
+    *(
+        _phrasing(
+            f"device: {name}",
+            rf"(?P<owner>^(?:我|用户)?)(?:现在)?(?:用)?(?:的)?(?:{name})(?:型号)?(?:(?:现在)?(?:是|用的?是?)|(?P<new>{_TO_ZH}))(?P<value>[^，。]{{2,16}}?)(?:了|$)",
+            own=True,
+        )
+        for name in ("手机", "电脑", "平板", "相机", "车")
+    ),
+    _phrasing(
+        "job of",
+        rf"(?P<owner>.*?\b(?:wife|husband|partner|son|daughter|mother|mom|mum|father|dad|brother|sister|girlfriend|boyfriend)) (?:is|works as)(?P<new> now)? (?:an? )?(?P<value>{_PROFESSIONS_EN})(?: now)?$",
+    ),
+    _phrasing(
+        "school",
+        r"(?P<owner>^(?:i|the user|user)?'?m?)(?: is| am)? ?(?:stud(?:y|ies)|studying|(?:a )?student|goes to college|(?P<new>transferred)) (?:at|to) (?P<value>[a-z][\w .&'-]{1,30}?)(?: now)?$",
+        own=True,
     ),
     _phrasing(
         "where it runs",
@@ -224,8 +241,9 @@ _PHRASINGS = (
             ("budget", "budget"), ("weight", "weight"), ("target", "target|goal"), ("pay", "salary"), ("rent", "rent"), ("price", "price"),
         )
     ),
-    _phrasing("age", r"(?P<owner>^.*?)(?:今年|现在|年龄是?)?(?P<value>\d{1,3})岁(?:了|$)(?P<new>\b\B)?", own=True),
-    _phrasing("age", r"(?P<owner>^.*?)\b(?:is|am|'m|turned)(?: now)? (?P<value>\d{1,3})(?: years old| y/o)?$(?P<new>\b\B)?", own=True),
+    _phrasing("age", r"(?P<owner>^(?:我|用户|本人)?)(?:今年|现在|年龄是?|已经|马上|刚满|快){0,2} ?(?P<value>\d{2,3}) ?(?:周?岁|(?=了$))(?:了|$)(?P<new>\b\B)?", own=True),
+    _phrasing("age of", r"(?P<owner>^.{2,8}?)(?:今年|现在|已经|才|刚满?|刚)* ?(?P<value>\d{1,3}) ?周?岁(?:了|$)(?P<new>\b\B)?"),
+    _phrasing("age", r"(?P<owner>^.*?)\b(?:is|am|'m|i'm|turned)(?: now| just turned)? (?P<value>\d{1,3})(?: years old| y/o)?(?: now| today| already)?$(?P<new>\b\B)?", own=True),
     _phrasing("birthday", r"(?P<owner>^.*?)生日(?:是|在)(?P<value>@?[^，。]{2,12})$(?P<new>\b\B)?", own=True),
     _phrasing("birthday", r"(?P<owner>^.*?)\bbirthday is (?:on )?(?P<value>[^,;.]{3,20})$(?P<new>\b\B)?", own=True),
     *(
@@ -264,7 +282,16 @@ _PHRASINGS = (
         lasting=False,
     ),
 )  # fmt: skip
-CHANGED_ONLY = frozenset({"what it is called", "the same relation", "where it runs"})
+CHANGED_ONLY = frozenset(
+    {
+        "job of",
+        "school",
+        *(f"device: {name}" for name in ("手机", "电脑", "平板", "相机", "车")),
+        "what it is called",
+        "the same relation",
+        "where it runs",
+    }
+)
 """Of these there may be several, unless the text says that it changed."""
 _NO_OWNER = frozenset(
     """

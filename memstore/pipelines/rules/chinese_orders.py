@@ -6,6 +6,7 @@ from memstore.pipelines.rules.candidates import (
     INSTRUCTION,
     Candidate,
 )
+from memstore.pipelines.rules.chinese_forms import FORMS
 
 _LASTING = re.compile(
     "以后|今后|从现在起|从现在开始|从今以后|从今天起|从今天开始|从今往后|往后|接下来都|每次|每回|每当|一直|永远|始终|总是|凡是|任何时候|默认|一律|不要再|别再|不准再|禁止|再也别|再也不要|都要?(?=用|先|给|加|请)|每[天周晚早][^，。]{0,10}(?=提醒我|给我|帮我|发我|告诉我)"
@@ -21,7 +22,7 @@ _BEGINS = re.compile(
     "我(?:问|让|要|说|发|提|给)|所有|代码|回答|回复|输出|注释|解释|再也|每[天周晚早]|给我|跟我|和我|对我|叫我|称呼|用|写|涉及|遇到|当|只要|提到|说到|讨论|无论|不管|都|先|记得)"
 )
 CONDITION = re.compile(
-    "(?:从现在起|从现在开始|从今以后|从今天起|从今天开始|从今往后|以后|今后|往后)|(?:以后|今后)?(?:每次|每当|当|凡是|只要|在)?(?:你(?:写|回答|回复|给|改|生成)|我(?:问|发|说|写|提|让|要你?|给|贴|跑))[^，。都请别要]{0,14}"
+    "(?:如果|要是|当|只要|一旦)我(?:说|问|发|让|写|提到?|贴)[^，。都请别要]{0,14}|不(?:确定|知道|懂|清楚)的(?:事情?|地方|内容|时候)就?[^，。]{0,8}|没有?(?:让|叫)你[^，。]{1,12}的[^，。]{1,6}|(?:从现在起|从现在开始|从今以后|从今天起|从今天开始|从今往后|以后|今后|往后)|(?:以后|今后)?(?:每次|每当|当|凡是|只要|在)?(?:你(?:写|回答|回复|给|改|生成)|我(?:问|发|说|写|提|让|要你?|给|贴|跑))[^，。都请别要]{0,14}"
 )
 MORE_ORDER = re.compile(
     "而是|改[用成为]|换成|[^，。]{1,6}可以用|用(?=.)|再|最后|然后|并|结尾|不要|别|不用|尽量|先"
@@ -68,6 +69,8 @@ _CALL = re.compile(
 )
 PREFERENCE_ORDER = re.compile(r"(?:请|麻烦)?(?:不要|别|请勿|不用|无需)(?:在(?:你的)?(?:回答|回复|代码|输出)(?:里|中)?)?(?:给我|对我|跟我)?(?:用|使用|加|写|说|输出|带|讲|发|叫我|称呼)(?!了|我(?:的)?手机|这|那|今|明|班|急)[^，。？]{0,20}(?:表情|emoji|Emoji|敬语|英文|中文|缩写|术语|行话|客套|废话|markdown|Markdown|表格|列表|标题|注释|粗体|感叹号|您|套话|前言|总结|道歉|比喻)[^，。？]{0,12}$")  # fmt: skip
 
+_NOT_AN_ORDER = re.compile("(?:我们|咱们|他|她|它|公司|老板|老师|大家|系统|程序|同事)")
+
 
 def order(clause: str, *, unsure: bool, alone: bool) -> Candidate | None:
     lasting = bool(_LASTING.search(clause))
@@ -75,6 +78,12 @@ def order(clause: str, *, unsure: bool, alone: bool) -> Candidate | None:
     if _ONE_OFF.search(clause) and not re.search("从(?:现在|今天)(?:起|开始)|以后|今后", clause):
         return None
     if _HABITS.match(head):
+        return _made(clause)
+    if (
+        not (unsure and head == clause)
+        and not _NOT_AN_ORDER.match(clause)
+        and any(form.fullmatch(clause) for form in FORMS)
+    ):
         return _made(clause)
     if (unsure and not lasting) or _NOT_DIRECTED.search(clause):
         return None

@@ -15,6 +15,7 @@ from memstore.pipelines.rules.candidates import (
     Candidate,
     Rule,
 )
+from memstore.pipelines.rules.chinese_lives import LIVES, OWN
 from memstore.pipelines.rules.chinese_states import BARE_NEWS, STATES, TOLD_AS_HABIT
 from memstore.pipelines.rules.chinese_words import (
     ADVERBS,
@@ -39,7 +40,7 @@ from memstore.pipelines.rules.dates import resolve
 from memstore.types import Kind
 
 _MOMENTARY = re.compile(
-    "今天|今晚|今早|刚才|刚刚|这次|这回|本次|一会儿?|待会儿?|马上|暂时|这会儿|这两天|这几天|明天|昨天|昨晚|此刻|先(?=用|吃|喝|不)|有点|快要?|差不多|又(?!喜)"
+    "今天|今晚|今早|刚才|刚刚|这次|这回|本次|一会儿?|待会儿?|马上|暂时|这会儿|这两天|这几天|明天|昨天|昨晚|此刻|先(?=用|吃|喝|不)|有点|快要?(?![0-9一二两三四五六七八九十]|餐|递|乐|充|节奏)|差不多|又(?!喜)"
 )
 _FORMERLY = re.compile(
     "以前|曾经|过去(?!的)|小时候|当年|原来|从前|那时|当时|大学时|年轻时|刚开始|一开始|本来"
@@ -90,14 +91,14 @@ _PERSONA = (
     _rule(rf"(?:(?:写代码|开发|工作|办公|出行|上班|写文章|做饭)(?:时|的时候)?)?{ME}(?:们)?(?:平时|一般)?习惯(?:了|于)?(?:用|使用|早|晚|在|先|喝|吃|写|睡|边)[^，。了]{{1,30}}$", HABIT),
     _rule(rf"{ME}(?:经常|常常|总是|习惯(?:了)?|坚持|周末(?:一般|通常|经常|常|都|喜欢)*(?:会)?|睡前|早上|下班后|午饭后)(?:一般|通常|会|都|要|先|在|每[天周])*(?:{HABITS})(?!死|了)[^，。了]{{1,24}}$", HABIT),
 )  # fmt: skip
-_RULES = (*_PERSONA, *STATES)
+_RULES = (*_PERSONA, *STATES, *LIVES)
 _CHOICE = re.compile(
     "[这那](?:部|个|种|些|本|位|首|样|里|次|件|杯|条|张|道|只|家|天|段|款)|第[一二三四五两0-9]+[个种版]|方案|选项|版本|前者|后者|写法|姿势"
 )
 """Who reads a memory by itself cannot know what was chosen."""
 
 _ELIDED = re.compile(
-    "住|在|是|做|养|有|没|当|叫|姓|对|来自|老家|毕业|会|擅长|用|写|负责|今年|属|不再|改|戒|从|家|换|喜欢|讨厌|不|平|爱|只|偏|热|忌|每|一|特|非|最|更|很|日|主|习|也|还|目前|现在|生日|懂|精通|熟悉|正在|单身|已婚|恐高|晕|怕|看重|经常|常|周末|从事|主修|就职|任职|入职|跳槽|搬"
+    "住|在|是|做|养|有|没|当|叫|姓|对|来自|老家|毕业|会|擅长|用|写|负责|今年|属|不再|改|戒|从|家|换|喜欢|讨厌|不|平|爱|只|偏|热|忌|每|一|特|非|最|更|很|日|主|习|也|还|目前|现在|生日|懂|精通|熟悉|正在|单身|已婚|恐高|晕|怕|看重|经常|常|周末|从事|主修|就职|任职|入职|跳槽|搬|来|之前|主要|从小|干|教|学|读|身高|体重|胃|腰|睡眠|周[一二三四五]到|早[六七八九]|英语|日语|数学|月薪|工作日"
 )
 _ACQUAINTANCE = re.compile(
     f"{ME}们?的?(?:一个|有个|几个)?(?:朋友|同事|同学|邻居|闺蜜|哥们|同桌|学生|客户|徒弟|师傅|老乡|队友|网友|前任|老师)"
@@ -108,7 +109,7 @@ _STATE_IN_TIME = re.compile(r"搬|改|换|戒|入职|跳槽|转|加入|升|不�
 def subject_of(clause: str) -> str | None:
     """Whom a clause is about, where it says so; what follows without a subject is about the same."""
     if re.match(
-        rf"(?:{ME}们?家?的?(?:{RELATIVES})|{ME}的?(?:知道|觉得|认为|听|看到|朋友|同事|同学|邻居|闺蜜|哥们|同桌|学生|客户|徒弟|师傅|老乡|队友|男神|女神|偶像)|你|您|他|她|它|这|那|(?!我)[\u4e00-\u9fff]{{2,3}}(?:说|喜欢|是))",
+        rf"(?:{ME}们?家?的?(?:{RELATIVES})|{ME}的?(?:知道|觉得|认为|听|看到|朋友|同事|同学|邻居|闺蜜|哥们|同桌|学生|客户|徒弟|师傅|老乡|队友|男神|女神|偶像)|你|您|他|她|它|这|那|(?!我|{OWN.pattern})[\u4e00-\u9fff]{{2,3}}(?:说|喜欢|是))",
         clause,
     ):
         return (
@@ -135,8 +136,10 @@ def trait(clause: str, at: datetime, subject: str | None) -> Candidate | None:
         REQUEST.match(clause)
         or _ACQUAINTANCE.match(clause)
         or re.search("(?:时|的时候|之后|以后|后)$", clause)
-        or (subject == "other" and "我" not in clause)
+        or (subject == "other" and "我" not in clause and not OWN.match(clause))
     ):
+        return None
+    if re.match("我们?把[它这那]", clause):
         return None
     dates = resolve(clause, at)
     if any(found.start > at and not found.full for found in dates) and not re.search(

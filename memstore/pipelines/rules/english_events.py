@@ -11,6 +11,7 @@ from memstore.pipelines.rules.candidates import (
     Candidate,
 )
 from memstore.pipelines.rules.dates import repetitions, resolve
+from memstore.pipelines.rules.english_happenings import happened, is_news
 from memstore.pipelines.rules.english_words import (
     without_dates,
 )
@@ -69,7 +70,7 @@ _DONE = re.compile(
     re.IGNORECASE,
 )
 _DUE = re.compile(r"\b(?:due|deadline|must be (?:in|submitted|done|finished)|expires?|need(?:s)? to (?:be )?(?:submit(?:ted)?|finish(?:ed)?|deliver(?:ed)?|hand(?:ed)? in|ship(?:ped)?|pay|paid|done)|have to (?:submit|finish|deliver|hand in|ship|pay))\b", re.IGNORECASE)  # fmt: skip
-_TRIVIAL = re.compile(r"\b(?:see|do|try|get|make|fix|finish|finished|fixed|buy|start|started|visit|take|send|tried|did|saw) (?:it|them|that|this)\b|^(?:you|he|she|they|it|this|that|there|the (?:weather|movie|news|code|error|app|test|build|server|page)|please|can|could|help|let['’]s|schedule|book|set|add|create|move|cancel|remind|plan|draft|send|check|make|put|order|call(?! with)|fix|run|translate|summari[sz]e|explain|rewrite|generate|look|search|buy|reserve|list|write|tell|show|give|find|what|how|thanks|good|happy|see you|talk)\b|\b(?:went (?:badly|wrong|well)$|had (?:a|the) (?:long|bad|good|great|rough|terrible|lovely|nice|hard|tough|awful|crazy|busy|fun|blast|headache|nightmare|dream|feeling|lot|hard time|great time|thought|idea|question)\b|\bstarted (?:crying|feeling|laughing|to feel|thinking|wondering)\b|\b(?:talk|chat|speak) (?:to|with) you\b|got (?:a|an|the) (?:chance|error|headache|feeling|bug|warning|message)|ran (?:the|a) (?:code|script|command|test|query|tests)|had (?:a|the) (?:same|similar|following) )", re.IGNORECASE)  # fmt: skip
+_TRIVIAL = re.compile(r"\b(?:see|do|try|get|make|fix|finish|finished|fixed|buy|start|started|visit|take|send|tried|did|saw) (?:it|them|that|this)\b|^(?:you|he|she|they|it|this|that|there|the (?:weather|movie|news|code|error|app|test|build|server|page)|please|can|could|help|let['’]s|schedule|book|set|add|create|move|cancel|remind|plan|draft|send|check|make|put|order|call(?! with)|fix|run|translate|summari[sz]e|explain|rewrite|generate|look|search|buy|reserve|list|write|tell|show|give|find|what|how|thanks|good|happy|see you|talk)\b|\b(?:went (?:badly|wrong|well)$|went to (?:bed|sleep)\b|had (?:a|the) (?:long|bad|good|great|rough|terrible|lovely|nice|hard|tough|awful|crazy|busy|fun|blast|headache|nightmare|dream|feeling|lot|hard time|great time|thought|idea|question)\b|\bstarted (?:crying|feeling|laughing|to feel|thinking|wondering)\b|\b(?:talk|chat|speak) (?:to|with) you\b|got (?:a|an|the) (?:chance|error|headache|feeling|bug|warning|message)|ran (?:the|a) (?:code|script|command|test|query|tests)|had (?:a|the) (?:same|similar|following) )", re.IGNORECASE)  # fmt: skip
 
 
 def event(clause: str, at: datetime) -> Candidate | None:
@@ -81,11 +82,14 @@ def event(clause: str, at: datetime) -> Candidate | None:
     if _DECIDED.match(clause):
         return Candidate(clause, "episodic", DECISION)
     if not resolve(clause, at):
-        return Candidate(clause, "episodic", EVENT) if _DONE.match(clause) else None
+        done = _DONE.match(clause) or is_news(clause)
+        return Candidate(clause, "episodic", EVENT) if done else None
     if repetitions(clause, at):
         return None
     rest = without_dates(clause, at)
-    if not any(pattern.match(rest) for pattern in (_EVENT, _COMING, _SUFFERED, _NOUN_ONLY)):
+    if not any(pattern.match(rest) for pattern in (_EVENT, _COMING, _SUFFERED, _NOUN_ONLY)) and not happened(
+        rest
+    ):
         return None
     return Candidate(clause, "episodic", DEADLINE if _DUE.search(clause) else EVENT)
 

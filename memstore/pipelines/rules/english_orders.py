@@ -6,6 +6,7 @@ from memstore.pipelines.rules.candidates import (
     INSTRUCTION,
     Candidate,
 )
+from memstore.pipelines.rules.english_forms import FORMS
 
 _LASTING = re.compile(
     r"\b(?:from now on|from here on|going forward|from today(?: on)?|in (?:the )?future|henceforth|always|never|every time|each time|whenever|when(?:ever)? i (?:ask|say|send|write|paste|share|give)|any ?time|by default|permanently|at all times|in (?:all|every) (?:your )?(?:repl(?:y|ies)|answers?|responses?|messages?)|until i say|without (?:asking|telling|checking with|my)|before you \w+|unless i (?:say|ask|tell)|for all (?:future )?)\b|^(?:please )?stop \w+ing\b",
@@ -14,7 +15,7 @@ _LASTING = re.compile(
 _ORDER = re.compile(
     r"^(?:(?:from now on|from here on|going forward|in (?:the )?future|henceforth|from today(?: on)?|by default|as a rule|(?:before (?:you \w+|making|running|deleting|changing|sending|committing)\b[^,]{0,60}|(?:whenever|when|every time|each time|any ?time) (?:i|we|you (?:write|answer|reply|generate|respond|show|give|explain|suggest|make|send|run|use|edit|change|review|commit))\b[^,]{2,60}))\s?,?\s)?(?:(?:i(?:['’]d| would) (?:like|want|prefer) (?:you|it if you)(?: to)?|i want you to|i need you to|"
     r"you (?:should|must|need to|have to|can)|please|kindly|make sure(?: to| you| that you)?|be sure to|remember to|(?:can|could|would|will) you(?: please)?|just)\s){0,3}(?:always |never |only |also |ever |at all times )*"
-    r"(?:use|answer|reply|respond|write|call|address|speak|talk|keep|give|include|add|show|format|start|begin|end|avoid|don['’]t|do not|never|put|cite|explain|ask|tell|check|run|remind|send|be|stick|limit|prefer|provide|skip|omit|refer|convert|translate|wrap|return|list|mention|quote|prefix|sign|default|follow|assume|confirm|summari[sz]e|stop|present|suggest|double-check|test|review|mark|comment|document|indent|spell|guess|invent|make up|commit|push|delete|deploy|touch|modify|rename|sugarcoat|speculate|lecture|ramble|hedge|interrupt|repeat|flatter|mix|praise|open|install|sign off|shorten)\b",
+    r"(?:use|answer|reply|respond|write|call|address|speak|talk|keep|give|include|add|show|format|start|begin|end|avoid|don['’]t|do not|never|put|cite|explain|ask|tell|check|run|remind|send|be|stick|limit|prefer|provide|skip|omit|refer|convert|translate|wrap|return|list|mention|quote|prefix|sign|default|follow|assume|confirm|summari[sz]e|stop|present|suggest|double[- ]check|test|review|mark|comment|document|indent|spell|guess|invent|make up|commit|push|delete|deploy|touch|modify|rename|sugarcoat|speculate|lecture|ramble|hedge|interrupt|repeat|flatter|mix|praise|open|install|sign off|shorten)\b",
     re.IGNORECASE,
 )
 _STYLE = re.compile(
@@ -31,7 +32,9 @@ _BARE_FORM = re.compile(
     re.IGNORECASE,
 )
 _ONE_OFF = re.compile(r"\b(?:this time|this (?:one|once|text|code|file|sentence|paragraph|email|function|essay|question|task|article|message|document)|for now|just this|these|the following|below|above|today|tonight|right now|tomorrow|next \w+day|yesterday)\b", re.IGNORECASE)  # fmt: skip
-_NOT_ORDER = re.compile(r"^(?:i\s(?!want you|want [\w ]{2,30} (?:with|in|for) (?:every|all|each) [\w ]{2,30}\byou|would like|need you|['’]?d|prefer)|i['’](?:m|ve|ll)|we\s|he\s|she\s|they\s|it\s|the\s(?!code)|my\s|our\s|this\s|that\s|never mind|never (?:again|without)\b|you (?:always|never)|always (?:wanted|been|loved))|\bstop (?:worrying|it|that)\b|\bgive up\b|\bbe yourself\b|\bsay never\b|\bfollow your\b|\bhesitate\b|\blook back\b|\bdon['’]t (?:worry|know|you think|forget to sub)\b", re.IGNORECASE)  # fmt: skip
+_NOT_ORDER = re.compile(r"^(?:i\s(?!(?:like|want|need|expect|prefer)\s(?:all\s|your\s|every\s|my\s)?(?:answers|replies|responses|code|explanations|dates|summaries|examples|prices|sources)\b|want you|want [\w ]{2,30} (?:with|in|for) (?:every|all|each) [\w ]{2,30}\byou|would like|need you|['’]?d|prefer)|i['’](?:m|ve|ll)|we\s|he\s|she\s|they\s|it\s|the\s(?!code|tone)|my\s|our\s|this\s|that\s|never mind|never (?:again|without)\b|you (?:always|never)|always (?:wanted|been|loved))|\bstop (?:worrying|it|that)\b|\bgive up\b|\bbe yourself\b|\bsay never\b|\bfollow your\b|\bhesitate\b|\blook back\b|\bdon['’]t (?:worry|know|you think|forget to sub)\b", re.IGNORECASE)  # fmt: skip
+
+_SUPPOSES = re.compile(r"\b(?:suppose|imagine|maybe|perhaps|wish)\b", re.IGNORECASE)
 
 
 def order(clause: str, *, asks: bool) -> Candidate | None:
@@ -40,6 +43,8 @@ def order(clause: str, *, asks: bool) -> Candidate | None:
     lasting = _LASTING.search(clause)
     if _ONE_OFF.search(clause) and not re.match(r"from (?:now|today)|going forward", clause, re.IGNORECASE):
         return None
+    if not asks and _SUPPOSES.search(clause) is None and any(form.match(clause) for form in FORMS):
+        return Candidate(clause, "instruction", INSTRUCTION)
     if re.search(r"\b(?:if|suppose|imagine|maybe|perhaps|wish)\b", clause, re.IGNORECASE) and not lasting:
         return None
     style = re.sub(

@@ -16,6 +16,7 @@ from memstore.pipelines.rules.candidates import (
     Rule,
 )
 from memstore.pipelines.rules.dates import resolve
+from memstore.pipelines.rules.english_lives import LIVES
 from memstore.pipelines.rules.english_states import AT_WORK, STATES
 from memstore.pipelines.rules.english_words import (
     ADVERBS,
@@ -81,7 +82,7 @@ _PERSONA = (
     _rule(rf"{ME}(?!(?:am|was|will|feel|felt|get\s(?:this|an\serror)|got|saw|had|need|went|did|think|want|have\sto|see|forget|say|ask|tell|run\sinto|told|asked|said|did|tried|made|[a-z]+ed)\b)[a-z]+\s[^;!?]{{0,50}}?(?:{WEEKLY})(?:\s[^;!?]{{0,30}})?$", HABIT),
     _rule(rf"{ME[:-1]}(?:usually|always|typically|normally|generally)\s(?!(?:get|got|feel|forget|fail|fails|wonder|wanted|thought|think|happy|had|end|see|want|try|miss|lose|have)\b)[a-z]+\s[^;!?]{{2,60}})$", HABIT),
 )  # fmt: skip
-_RULES = (*_PERSONA, *STATES)
+_RULES = (*_PERSONA, *STATES, *LIVES)
 
 _POINTING = re.compile(r"\b(?:this|these|those|them|him|its|their|his|it|there)\b", re.IGNORECASE)
 """Who reads a memory by itself cannot know what is meant."""

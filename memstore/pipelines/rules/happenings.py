@@ -22,7 +22,7 @@ _DATE = re.compile(
 )
 _MOVE = re.compile(
     r"(?:已经?|被|临时|又|时间){0,3}(?:改约到|改期到|改期至|改到|改在|改成|改为|改至|推迟到|推迟至|延期到|延期至|延后到|延到|提前到|提前至|挪到|移到|调到|调整到|调整为|顺延到|顺延至|推迟了|延期了|改期了)了?"
-    r"|\b(?:(?:is|was|has|have|been|got|now|had|just) )*(?:moved|rescheduled|postponed|pushed(?: back)?|brought forward|delayed|shifted|changed)\b(?: up)?"
+    r"|\b(?:(?:is|was|has|have|been|got|now|had|just) )*(?:moved|rescheduled|postponed|pushed(?: back)?|brought forward|delayed|shifted|changed)\b(?: up)?|\b(?:is|are) now (?=on\b|at\b|scheduled\b)"
 )
 _OFF = re.compile(
     r"(?:已经?|被|临时|也|都|突然|最后){0,3}(?:取消|作废|泡汤|告吹|搁置|黄|退掉?(?=了))了?|不(?:办|开)了"

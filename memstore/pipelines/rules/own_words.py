@@ -42,6 +42,12 @@ _QUOTING = re.compile(
     r"|states?|stating|message|called)\b[\s:,\w]{0,12}$",
     re.IGNORECASE,
 )
+_NAMED_WORD = re.compile(
+    r"(?:如果|要是|当|每次|只要|每当)我(?:说|发|输入|写)\s?$|(?:不要|别|不准|不许|少)(?:再|老|总)?(?:说|用|写)\s?$"
+    r"|\b(?:don['’]t|do not|never|stop|avoid|no)\s(?:ever\s)?(?:\w+\s){0,3}(?:word|words|phrase|phrases)\s$|\b(?:if|when|whenever) i (?:say|type|write|send)\s$",
+    re.IGNORECASE,
+)
+"""Before a word that an order is about, not a quotation."""
 _MATERIAL_AHEAD = re.compile(
     r"(?:翻译|润色|改写|总结|概括|校对|纠正|修改|分析|解释|评价|续写|扩写|缩写|提取|检查|看看|看一下|读一下|模仿|转换)[^。！？\n：:]{0,30}[:：](?!\d)"
     r"|(?:下面|以下|如下)[^。！？\n：:]{0,20}[:：]|例如[:：]|比如[:：]|例句[:：]|(?:例子|内容|原文|文章|课文|台词|歌词|邮件|日志|提示词|聊天记录|简历|报告)(?:是|如下|说)?[:：]"
@@ -126,6 +132,11 @@ def _without_quotes(text: str) -> str:
     parts, last = [], 0
     for found in _QUOTES.finditer(text):
         inner = found[0][1:-1]
+        if (
+            _NAMED_WORD.search(text[max(0, found.start() - 40) : found.start()])
+            and len(inner) <= LONG_QUOTE_CHARS
+        ):
+            continue
         long = len(inner) > LONG_QUOTE_CHARS if not inner.isascii() else len(inner.split()) > LONG_QUOTE_WORDS
         if long or _QUOTING.search(text[max(0, found.start() - 40) : found.start()]):
             parts += [text[last : found.start()], "〝〞"]

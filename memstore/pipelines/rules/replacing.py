@@ -37,10 +37,10 @@ _CANCELLED = re.compile(
     r"|\b(?:(?:is|was|has|have|been|got|were|are) )*(?:cancell?ed|called off|scrapped)\b|\b(?:won't happen|is off)\b"
 )
 _USE_ZH = re.compile(
-    r"(?P<owner>.*?)(?:主要|习惯|一直|平时|都)*(?:使用|在用|用)(?:的是)?\s?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?|[\u4e00-\u9fff]{2,8}?)(?:来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*|画.*|聊.*|看.*|处理.*|部署.*|搜.*|浏览.*|学.*)"
+    r"(?P<owner>.*?)(?:主要|习惯|一直|平时|都)*(?:使用|在用|用)(?:的是)?\s?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?|[\u4e00-\u9fff]{2,8}?)(?: ?(?:电脑|笔记本|手机|系统))?(?:来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*|画.*|聊.*|看.*|处理.*|部署.*|搜.*|浏览.*|学.*)"
 )
 _USE_EN = re.compile(
-    r"(?P<owner>.*?)\b(?:uses?|using|codes? in|writes? in|relies on|editor is|works? with) (?:an? |the )?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?)(?P<purpose>$| (?:for|to|as|on|at) .*)"
+    r"(?P<owner>.*?)\b(?:uses?|using|codes? in|writes?(?: in)?|relies on|editor is|works? with) (?:an? |the )?(?P<tool>[a-z][\w.+#-]*(?: [a-z][\w.+#-]*)?)(?P<purpose>$| (?:for|to|as|on|at) .*)"
 )
 _SWITCH_ZH = (
     re.compile(
@@ -50,7 +50,7 @@ _SWITCH_ZH = (
         r"(?P<owner>.*?)不(?:再)?(?:使)?用\s?(?P<old>[^，。]{1,20}?)\s?了?\s?[，,]\s?(?:现在)?(?:都|已经?)*(?:改用|换成|换用|用)了?\s?(?P<tool>[^，。了来]{1,20}?)(?:了|来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*)"
     ),
     re.compile(
-        r"(?P<owner>.*?)(?:改用|换用|换成|转用|切换到|迁移到)了?\s?(?P<tool>[a-z][\w.+# -]{0,20}?|[\u4e00-\u9fff]{2,8}?)(?:了|来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*)(?P<old>)"
+        r"(?P<owner>.*?)(?:改用|换用|换成|换(?=\s?[a-z])|转用|切换到|迁移到)了?\s?(?P<tool>[a-z][\w.+# -]{0,20}?|[\u4e00-\u9fff]{2,8}?)(?:了|来)?\s?(?P<purpose>$|写.*|做.*|记.*|管理.*|办公.*|开发.*|编程.*)(?P<old>)"
     ),
 )
 _SWITCH_EN = (
@@ -61,7 +61,10 @@ _SWITCH_EN = (
         r"(?P<owner>.*?)\b(?:replaced|swapped) (?P<old>.+?) (?:with|for) (?P<tool>[\w.+# -]+?)(?P<purpose>$| (?:for|as) .*)"
     ),
     re.compile(
-        r"(?P<owner>.*?)\b(?:now )?uses? (?P<tool>[\w.+#-]+(?: [\w.+#-]+)?) instead of (?P<old>[\w.+# -]+?)(?P<purpose>$| (?:for|to|as) .*)"
+        r"(?P<owner>.*?)\b(?:now )?(?:uses?|writes?|codes? in) (?P<tool>[\w.+#-]+?)(?: now)? instead of (?P<old>[\w.+# -]+?)(?P<purpose>$| (?:for|to|as) .*)"
+    ),
+    re.compile(
+        r"(?P<owner>.*?)\b(?:uses?|writes?|codes? in) (?:an? )?(?P<tool>[\w.+#-]+) now(?P<purpose>$)(?P<old>)"
     ),
     re.compile(
         r"(?P<owner>.*?)\b(?:switched|migrated) (?:over )?to (?P<tool>[\w.+#-]+(?: [\w.+#-]+)?)(?P<purpose>$| (?:for|as) .*)(?P<old>)"
@@ -72,7 +75,7 @@ _SORTS = tuple(
     for sort in (
         "vim|neovim|emacs|vs code|vscode|sublime|pycharm|intellij|webstorm|cursor|zed|nano|helix|eclipse|xcode",
         "mysql|postgres|postgresql|sqlite|mongodb|oracle|mariadb|redis|duckdb|clickhouse",
-        "windows|linux|macos|ubuntu|debian|fedora|arch",
+        "windows|windows laptop|windows pc|linux|mac|macbook|macos|ubuntu|debian|fedora|arch",
         "chrome|firefox|safari|edge|brave|arc",
         "iphone|android|android phone|苹果手机|安卓|安卓手机|华为|小米",
         "slack|teams|discord|微信|钉钉|飞书|telegram|whatsapp|企业微信|qq",
@@ -157,7 +160,14 @@ def _replaces(new: Claim, old: Claim) -> bool:
     one, other = set(new.value), set(old.value)
     if one == other or one < other or "".join(old.value).startswith("".join(new.value)):
         return False
+    if new.attribute in ("age", "age of") and _number(new) < _number(old):
+        return False
     return new.changed or not (new.attribute == "home" and one & other)
+
+
+def _number(claim: Claim) -> int:
+    """Nobody grows younger: a lower age is another one's."""
+    return int("".join(c for c in claim.value[0] if c.isdecimal()) or 0)
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
@@ -176,7 +186,8 @@ def _uses(text: str, patterns: Iterable[re.Pattern[str]]) -> _Use | None:
         found = pattern.match(text.rstrip(".。!！ ").removeprefix("用户")) if len(text) < 200 else None  # noqa: PLR2004
         if found is not None:
             old = found["old"].strip() if "old" in pattern.groupindex and found["old"] else ""
-            owner = tuple(w for w in read(found["owner"]).words if not w.startswith(WHEN) and w != "我")
+            words = ["we"] if found["owner"].strip() == "we" else read(found["owner"]).words
+            owner = tuple(w for w in words if not w.startswith(WHEN) and w != "我")
             return _Use(owner, found["tool"].strip(), read(found["purpose"]).words, old)
     return None
 
@@ -202,7 +213,14 @@ def _bare(tool: str) -> str:
 
 
 def _compatible(new: _Use, old: _Use) -> bool:
-    return new.owner == old.owner and (not new.purpose or not old.purpose or new.purpose == old.purpose)
+    ours = new.owner == ("we",) and set(old.owner) <= _OURS
+    return (new.owner == old.owner or ours) and (
+        not new.purpose or not old.purpose or new.purpose == old.purpose
+    )
+
+
+_OURS = frozenset("team company we 团队 公司 组".split())  # noqa: SIM905
+"""Whose tools 'we' change."""
 
 
 def _same_sort(new: _Use, old: _Use) -> bool:

@@ -163,6 +163,7 @@ class Statement:
 def read(text: str) -> Statement:
     """The statement that a text makes. Any text is legal; one longer than ``LONGEST`` has no tokens."""
     normal = " ".join(normalise(text).replace("’", "'").split())
+    normal = _SPACED_DATE.sub("", normal)
     if len(normal) > LONGEST:
         return Statement(normal, ())
     marked = plain_numbers(normal)
@@ -172,7 +173,11 @@ def read(text: str) -> Statement:
     return Statement(normal, tuple(_without_light(_parted(marked))))
 
 
-_REWRITES = tuple((re.compile(pattern), new) for pattern, new in (*_NEGATIONS_EN, *_REWRITES_ZH))
+_SPACED_DATE = re.compile(r"(?<=\d) (?=[年月日号])|(?<=[年月]) (?=\d)")
+"""As in 2026 年 3 月 18 日."""
+_REWRITES = tuple(
+    (re.compile(pattern), new) for pattern, new in (*_NEGATIONS_EN, *_REWRITES_ZH, (r"\bgoes\b", "go"))
+)
 
 
 def clauses(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memstore.canonical import canonical_json
@@ -47,6 +48,10 @@ def _job(row: Sequence[Any]) -> Job:
     values["payload"] = json.loads(values["payload"])
     values["cost"] = json.loads(values["cost"]) if values["cost"] else {}
     return Job(**values)
+
+
+def _tried_as_often(job: Job, twin: Job) -> Job:
+    return replace(job, attempts=max(job.attempts, twin.attempts), outages=max(job.outages, twin.outages))
 
 
 class JobReads(Statements):
@@ -192,18 +197,30 @@ class JobWrites(JobReads, Changes):
     def postpone(self, job: Job, now: int, not_before: int, why: str | None = None) -> None:
         if not self.holds_lease(job):
             return
+        waits = replace(
+            job,
+            attempts=max(0, job.attempts - 1),
+            not_before=not_before,
+            last_error=why or job.last_error,
+        )
         twin = self._twin_taken_in(job)
         if twin is None:
-            attempts = max(0, job.attempts - 1)
-            self._back_into_queue(job, now, not_before, attempts, why or job.last_error, job.lease_token)
+            self._back_into_queue(waits, now, job.lease_token)
             return
         # It was looked at before the news that queued the twin: they may be due at once, in this very pass too.
-        twin_not_before, attempts = twin
-        attempts = max(attempts, job.attempts - 1)
-        not_before = min(not_before, twin_not_before)
-        self._back_into_queue(job, now, not_before, attempts, why or job.last_error, None)
+        waits = replace(_tried_as_often(waits, twin), not_before=min(not_before, twin.not_before))
+        self._back_into_queue(waits, now, None)
 
-    def fail(self, job: Job, error: str, not_before: int, *, dead: bool, now: int | None = None) -> None:
+    def fail(
+        self,
+        job: Job,
+        error: str,
+        not_before: int,
+        *,
+        dead: bool,
+        now: int | None = None,
+        outage: bool = False,
+    ) -> None:
         if not self.holds_lease(job):
             return
         if dead:
@@ -214,27 +231,41 @@ class JobWrites(JobReads, Changes):
                 (error[:MAX_ERROR_CHARS], not_before, now, job.job_no, job.lease_token),
             )
             return
+        waits = replace(
+            job,
+            outages=job.outages + int(outage),
+            not_before=not_before,
+            last_error=error[:MAX_ERROR_CHARS],
+        )
+        twin = self._twin_taken_in(job)
         # News do not make a broken model work: the twin that they queued waits as long as this one.
-        twin_not_before, attempts = self._twin_taken_in(job) or (0, 0)
-        not_before, attempts = max(not_before, twin_not_before), max(attempts, job.attempts)
-        self._back_into_queue(job, now or 0, not_before, attempts, error[:MAX_ERROR_CHARS], job.lease_token)
+        if twin is not None:
+            waits = replace(_tried_as_often(waits, twin), not_before=max(not_before, twin.not_before))
+        self._back_into_queue(waits, now or 0, job.lease_token)
 
-    def _twin_taken_in(self, job: Job) -> tuple[int, int] | None:
-        """The like of it that was queued meanwhile goes, and leaves its time and its attempts: of two with one key only
-        one may be queued."""
+    def _twin_taken_in(self, job: Job) -> Job | None:
+        """The like of it that was queued meanwhile goes: of two with one key only one may be queued."""
         rows = self._rows(
-            "DELETE FROM jobs WHERE dedupe_key = ? AND state = 'queued' RETURNING not_before, attempts",
+            f"DELETE FROM jobs WHERE dedupe_key = ? AND state = 'queued' RETURNING {_COLUMNS}",
             (job.dedupe_key,),
         )
-        return tuple(rows[0]) if rows else None
+        return _job(rows[0]) if rows else None
 
-    def _back_into_queue(
-        self, job: Job, now: int, not_before: int, attempts: int, error: str | None, token: str | None
-    ) -> None:
+    def _back_into_queue(self, job: Job, now: int, token: str | None) -> None:
+        """As the job says, which still is held; the token is the one that it keeps."""
         self._run(
-            "UPDATE jobs SET state = 'queued', last_error = ?, not_before = ?, queued_at = ?, attempts = ?,"
+            "UPDATE jobs SET state = 'queued', last_error = ?, not_before = ?, queued_at = ?, attempts = ?, outages = ?,"
             f" lease_token = ?, lease_until = NULL, leased_at = NULL WHERE {_HELD}",
-            (error, not_before, now, attempts, token, job.job_no, job.lease_token),
+            (
+                job.last_error,
+                job.not_before,
+                now,
+                job.attempts,
+                job.outages,
+                token,
+                job.job_no,
+                job.lease_token,
+            ),
         )
 
     def _forget_dead(self, job: Job) -> None:
@@ -265,11 +296,17 @@ class JobWrites(JobReads, Changes):
             self._run("DELETE FROM jobs WHERE job_no = ?", (job_no,))
             job_no = twin
         self._run(
-            "UPDATE jobs SET state = 'queued', attempts = 0, not_before = 0, queued_at = ?, finished_at = NULL,"
-            " lease_token = NULL WHERE job_no = ?",
+            "UPDATE jobs SET state = 'queued', attempts = 0, outages = 0, not_before = 0, queued_at = ?,"
+            " finished_at = NULL, lease_token = NULL WHERE job_no = ?",
             (now, job_no),
         )
         return True
+
+    def retry_jobs(self, kind: str | None, now: int) -> int:
+        dead = self._rows(
+            "SELECT job_no FROM jobs WHERE state = 'dead' AND (? IS NULL OR kind = ?)", (kind, kind)
+        )
+        return sum(self.retry_job(job_no, now) for (job_no,) in dead)
 
     def drop_dead(self, kind: str) -> None:
         self._run("DELETE FROM jobs WHERE kind = ? AND state = 'dead'", (kind,))

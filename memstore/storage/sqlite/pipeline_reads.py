@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from memstore.canonical import canonical_json
 from memstore.storage.pipeline_rows import (
@@ -36,26 +36,52 @@ from memstore.storage.sqlite.statements import (
 _READABLE = "m.state = 'live' AND m.hidden = 0 AND m.branch = 0 AND m.quarantined_at IS NULL"
 """Messages that a pipeline may read."""
 
+_SLOTS_UNREAD = (
+    "SELECT m.slot FROM messages m WHERE m.team_id = s.team_id AND m.user_id = s.user_id AND m.session = s.session"
+    f"  AND m.pos > coalesce(c.pos, 0) AND {_READABLE}"
+    " UNION ALL SELECT m.slot FROM unread_messages u CROSS JOIN messages m ON m.team_id = u.team_id"
+    "  AND m.user_id = u.user_id AND m.session = u.session AND m.pos = u.pos"
+    f" WHERE u.team_id = s.team_id AND u.user_id = s.user_id AND u.session = s.session AND {_READABLE}"
+)
+"""Keys of a session's messages that no extraction covered and a pipeline may read. Whether it may is asked in here, lest
+SQLite looks for those that may first."""
+
+_WITH_CURSOR = (
+    " LEFT JOIN pipeline_cursors c ON c.team_id = s.team_id AND c.user_id = s.user_id"
+    "  AND c.stage = 'extract' AND c.subject = s.session"
+)
+
+_HAS_UNREAD = (
+    "(s.last_pos > coalesce(c.pos, 0) OR EXISTS (SELECT 1 FROM unread_messages u CROSS JOIN messages m"
+    "  ON m.team_id = u.team_id AND m.user_id = u.user_id AND m.session = u.session AND m.pos = u.pos"
+    f" WHERE u.team_id = s.team_id AND u.user_id = s.user_id AND u.session = s.session AND {_READABLE}))"
+)
+"""The session's last position says without looking at messages whether there may be any behind the cursor."""
+
 _BACKLOG = (
     "SELECT s.team_id, s.user_id, s.agent_id, s.session, s.task_id, count(m.slot),"
     " coalesce(sum(m.role = 'user'), 0), max(m.recorded_at)"
-    " FROM sessions s LEFT JOIN pipeline_cursors c ON c.team_id = s.team_id AND c.user_id = s.user_id"
-    "  AND c.stage = 'extract' AND c.subject = s.session"
-    " LEFT JOIN messages m ON m.team_id = s.team_id AND m.user_id = s.user_id AND m.session = s.session"
-    f"  AND m.pos > coalesce(c.pos, 0) AND {_READABLE}"
+    f" FROM sessions s{_WITH_CURSOR} LEFT JOIN messages m ON m.slot IN ({_SLOTS_UNREAD})"
     " WHERE s.hidden = 0"
 )
 
-_TIMINGS = (
-    "SELECT s.session, e.runs, e.ran_at, coalesce(c.pos, 0), coalesce(c.runs, 0), c.ran_at,"
+_TIMING = (
+    "s.session, e.runs, e.ran_at, coalesce(c.pos, 0), coalesce(c.runs, 0), c.ran_at,"
     " (SELECT m.recorded_at FROM messages m WHERE m.team_id = s.team_id AND m.user_id = s.user_id"
     f"   AND m.session = s.session AND {_READABLE} ORDER BY m.pos DESC LIMIT 1)"
-    " FROM sessions s JOIN pipeline_cursors e ON e.team_id = s.team_id AND e.user_id = s.user_id"
+)
+_TIMED = (
+    " JOIN pipeline_cursors e ON e.team_id = s.team_id AND e.user_id = s.user_id"
     "  AND e.stage = 'extract' AND e.subject = s.session"
     " LEFT JOIN pipeline_cursors c ON c.team_id = s.team_id AND c.user_id = s.user_id"
     "  AND c.stage = 'session_scenes' AND c.subject = s.session"
-    " WHERE s.hidden = 0 AND s.team_id = ? AND s.user_id = ? AND s.agent_id = ? ORDER BY s.session"
+    " WHERE s.hidden = 0"
 )
+_TIMINGS = (
+    f"SELECT {_TIMING} FROM sessions s{_TIMED} AND s.team_id = ? AND s.user_id = ? AND s.agent_id = ?"
+    " ORDER BY s.session"
+)
+
 
 _NEWEST_ARRIVALS = 100
 _WORKING = (
@@ -68,18 +94,91 @@ _WORKING = (
 )
 
 
-def _losing(kind: str, states: str) -> str:
-    """Whose live versions of a kind have a memory in such a state among their sources."""
+_SCENES_LOSING = (
+    "SELECT DISTINCT v.team_id, v.user_id, v.agent_id FROM scene_versions v"
+    " JOIN sources s ON s.team_id = v.team_id AND s.derived_kind = 'scene' AND s.derived_id = v.id"
+    "  AND s.derived_version = v.version AND s.source_kind = 'memory'"
+    " JOIN memories h ON h.team_id = s.team_id AND h.id = s.source_id"
+    " JOIN memory_versions m ON m.team_id = h.team_id AND m.id = h.id AND m.version = h.version"
+    " WHERE v.state = 'live' AND m.state <> 'live' ORDER BY 1, 2, 3"
+)
+_MEMORY_LEFT = "coalesce(m.state, 'deleted') IN ('deleted', 'quarantined')"
+_MESSAGE_LEFT = "(g.id IS NULL OR g.state <> 'live' OR g.hidden = 1 OR g.quarantined_at IS NOT NULL)"
+_PROFILES_LOSING = (
+    "SELECT DISTINCT v.team_id, v.user_id, v.agent_id FROM profile_versions v"
+    " JOIN sources s ON s.team_id = v.team_id AND s.derived_kind = 'profile' AND s.derived_id = v.id"
+    "  AND s.derived_version = v.version AND s.source_kind IN ('memory', 'message')"
+    " LEFT JOIN memories h ON s.source_kind = 'memory' AND h.team_id = s.team_id AND h.id = s.source_id"
+    " LEFT JOIN memory_versions m ON m.team_id = h.team_id AND m.id = h.id AND m.version = h.version"
+    " LEFT JOIN messages g ON s.source_kind = 'message' AND g.team_id = s.team_id AND g.id = s.source_id"
+    f" WHERE v.state = 'live' AND CASE s.source_kind WHEN 'memory' THEN {_MEMORY_LEFT} ELSE {_MESSAGE_LEFT} END"
+    " ORDER BY 1, 2, 3"
+)
+# A version and those that it was written on from, back to the first.
+_HOLDS_WHAT_LEFT = (
+    "WITH RECURSIVE line (id, version) AS ("
+    " SELECT id, version FROM profile_versions WHERE team_id = ?1 AND id = ?2"
+    " UNION SELECT p.id, p.version FROM line l JOIN sources s ON s.team_id = ?1 AND s.derived_kind = 'profile'"
+    "   AND s.derived_id = l.id AND s.derived_version = l.version AND s.source_kind = 'profile'"
+    "  JOIN profile_versions p ON p.team_id = s.team_id AND p.id = s.source_id)"
+    " SELECT EXISTS (SELECT 1 FROM line l JOIN sources s ON s.team_id = ?1 AND s.derived_kind = 'profile'"
+    "   AND s.derived_id = l.id AND s.derived_version = l.version AND s.source_kind IN ('memory', 'message')"
+    "  LEFT JOIN memories h ON s.source_kind = 'memory' AND h.team_id = s.team_id AND h.id = s.source_id"
+    "  LEFT JOIN memory_versions m ON m.team_id = h.team_id AND m.id = h.id AND m.version = h.version"
+    "  LEFT JOIN messages g ON s.source_kind = 'message' AND g.team_id = s.team_id AND g.id = s.source_id"
+    f"  WHERE CASE s.source_kind WHEN 'memory' THEN {_MEMORY_LEFT} ELSE {_MESSAGE_LEFT} END)"
+)
+
+_OF_WORKING = {
+    "agent": ("w.agent_id", "(m.agent_id = w.agent_id OR m.produced_by_agent = w.agent_id)"),
+    "user": ("''", "m.agent_id IS NULL"),
+}
+"""Of agents at work: the subject of a cursor, and which memories of the user are meant."""
+
+
+def _with_working(cursor: str, profile: str) -> str:
+    """Agents at work, with how far a cursor of theirs has come."""
+    subject, _ = _OF_WORKING[profile]
     return (
-        f"SELECT DISTINCT v.team_id, v.user_id, v.agent_id FROM {kind}_versions v"
-        f" JOIN sources s ON s.team_id = v.team_id AND s.derived_kind = '{kind}' AND s.derived_id = v.id"
-        "  AND s.derived_version = v.version AND s.source_kind = 'memory'"
-        " JOIN memories h ON h.team_id = s.team_id AND h.id = s.source_id"
-        " JOIN memory_versions m ON m.team_id = h.team_id AND m.id = h.id AND m.version = h.version"
-        f" WHERE v.state = 'live' AND m.state {states} ORDER BY 1, 2, 3"
+        f"WITH working (team_id, user_id, agent_id) AS ({_WORKING}), w AS MATERIALIZED ("
+        "SELECT w.team_id, w.user_id, w.agent_id, coalesce(k.arrival, 0) AS arrival FROM working w"
+        " LEFT JOIN pipeline_cursors k ON k.team_id = w.team_id AND k.user_id = w.user_id"
+        f"  AND k.stage = '{cursor}' AND k.subject = {subject})"
     )
 
 
+def _has_memory(profile: str) -> str:
+    _, meant = _OF_WORKING[profile]
+    return (
+        "SELECT 1 FROM memory_versions m WHERE m.team_id = w.team_id AND m.user_id = w.user_id AND m.state = 'live'"
+        f" AND {meant}"
+    )
+
+
+_SCENES_BEHIND = (
+    f"{_with_working('scenes', 'agent')}, behind AS MATERIALIZED (SELECT w.* FROM w WHERE EXISTS ("
+    f"{_has_memory('agent')} AND m.arrival > w.arrival))"
+    f" SELECT b.team_id, b.user_id, b.agent_id, coalesce(a.settings, '{{}}'), {_TIMING} FROM behind b"
+    " LEFT JOIN agent_settings a ON a.team_id = b.team_id AND a.user_id = b.user_id AND a.agent_id = b.agent_id"
+    " JOIN sessions s ON s.team_id = b.team_id AND s.user_id = b.user_id AND s.agent_id = b.agent_id"
+    f"{_TIMED} ORDER BY 1, 2, 3, 5"
+)
+
+
+def _with_news(profile: str) -> str:
+    return (
+        f"{_with_working(f'{profile}_profile', profile)} SELECT w.team_id, w.user_id, w.agent_id FROM w"
+        f" WHERE EXISTS ({_has_memory(profile)} AND m.arrival > w.arrival)"
+        f" OR (NOT EXISTS ({_has_memory(profile)} AND m.trust >= ?"
+        "   AND m.source_kind IN (SELECT value FROM json_each(?)))"
+        "  AND EXISTS (SELECT 1 FROM sessions s JOIN messages g ON g.team_id = s.team_id AND g.user_id = s.user_id"
+        "    AND g.session = s.session AND g.pos = s.last_pos WHERE s.team_id = w.team_id AND s.user_id = w.user_id"
+        "    AND s.agent_id = w.agent_id AND s.hidden = 0 AND g.arrival > w.arrival))"
+        " ORDER BY 1, 2, 3"
+    )
+
+
+_WITH_NEWS = {profile: _with_news(profile) for profile in _OF_WORKING}
 _LIVE_OF = "m.team_id = ? AND m.user_id = ? AND m.state = 'live'"
 
 
@@ -96,9 +195,14 @@ class PipelineReads(JobReads):
         )
         return Cursor(stage, subject, *rows[0]) if rows else Cursor(stage, subject)
 
+    def last_arrival(self, of: Owner) -> int:
+        found = self._value(
+            "SELECT last_arrival FROM owners WHERE team_id = ? AND user_id = ?", (of.team_id, of.user_id)
+        )
+        return int(found or 0)
+
     def backlogs(self, of: Owner | None = None, agent_id: str | None = None) -> list[Backlog]:
-        # the session's last position says without looking at messages whether there may be any
-        clauses, bindings = " AND s.last_pos > coalesce(c.pos, 0)", []
+        clauses, bindings = f" AND {_HAS_UNREAD}", []
         if of is not None:
             clauses += " AND s.team_id = ? AND s.user_id = ?"
             bindings += [of.team_id, of.user_id]
@@ -121,16 +225,33 @@ class PipelineReads(JobReads):
         rows = self._rows(_TIMINGS, (of.team_id, of.user_id, agent_id))
         return [SessionTiming(*row) for row in rows]
 
-    def working_agents(self) -> list[tuple[Owner, str]]:
-        return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in self._rows(_WORKING)]
+    def scenes_behind(self) -> list[tuple[Owner, str, dict[str, Any], SessionTiming]]:
+        return [
+            (Owner(team_id, user_id), agent_id, json.loads(settings), SessionTiming(*timing))
+            for team_id, user_id, agent_id, settings, *timing in self._rows(_SCENES_BEHIND)
+        ]
+
+    def agents_with_news(
+        self, profile: Literal["agent", "user"], kinds: Sequence[str], least_trust: int
+    ) -> list[tuple[Owner, str]]:
+        rows = self._rows(_WITH_NEWS[profile], (least_trust, canonical_json(list(kinds))))
+        return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in rows]
 
     def scenes_losing_sources(self) -> list[tuple[Owner, str]]:
-        rows = self._rows(_losing("scene", "<> 'live'"))
+        rows = self._rows(_SCENES_LOSING)
         return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in rows]
 
     def profiles_losing_sources(self) -> list[tuple[Owner, str | None]]:
-        rows = self._rows(_losing("profile", "IN ('deleted', 'quarantined')"))
+        rows = self._rows(_PROFILES_LOSING)
         return [(Owner(team_id, user_id), agent_id) for team_id, user_id, agent_id in rows]
+
+    def unread_messages(self, of: Owner, session: str, limit: int) -> list[MessageRow]:
+        rows = self._rows(
+            f"SELECT {MESSAGES} FROM sessions s{_WITH_CURSOR} CROSS JOIN messages m ON m.slot IN ({_SLOTS_UNREAD})"
+            " WHERE s.team_id = ? AND s.user_id = ? AND s.session = ? ORDER BY m.pos LIMIT ?",
+            (of.team_id, of.user_id, session, limit),
+        )
+        return [MessageRow(*row) for row in rows]
 
     def messages_after(self, of: Owner, session: str, pos: int, limit: int) -> list[MessageRow]:
         rows = self._rows(
@@ -200,13 +321,23 @@ class PipelineReads(JobReads):
         return VerdictRow(*rows[0]) if rows else None
 
     def verdicts(
-        self, of: Owner, agent_id: str | None, session: str | None, limit: int, before: int | None
+        self,
+        of: Owner,
+        agent_id: str | None,
+        session: str | None,
+        limit: int,
+        before: int | None,
+        *,
+        task_id: str | None = None,
     ) -> list[tuple[int, VerdictRow]]:
         rows = self._rows(
             f"SELECT number, {VERDICTS} FROM verdicts WHERE team_id = ? AND user_id = ?"
-            " AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR session = ?) AND (? IS NULL OR number < ?)"
-            " ORDER BY number DESC LIMIT ?",
-            (of.team_id, of.user_id, agent_id, agent_id, session, session, before, before, limit),
+            " AND (? IS NULL OR agent_id = ?) AND (? IS NULL OR task_id IS NULL OR task_id = ?)"
+            " AND (? IS NULL OR session = ?) AND (? IS NULL OR number < ?) ORDER BY number DESC LIMIT ?",
+            (
+                *(of.team_id, of.user_id, agent_id, agent_id, task_id, task_id),
+                *(session, session, before, before, limit),
+            ),
         )
         return [(number, VerdictRow(*row)) for number, *row in rows]
 
@@ -251,6 +382,9 @@ class PipelineReads(JobReads):
             (of.team_id, of.user_id, agent_id or ""),
         )
         return ProfileRow(*rows[0]) if rows else None
+
+    def profile_holds_what_left(self, team_id: str, profile_id: str) -> bool:
+        return bool(self._value(_HOLDS_WHAT_LEFT, (team_id, profile_id)))
 
     def profile_history(self, of: Owner, agent_id: str | None) -> list[ProfileRow]:
         rows = self._rows(

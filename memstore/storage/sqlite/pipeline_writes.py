@@ -51,6 +51,32 @@ class PipelineWrites(JobWrites):
             ),
         )
 
+    def cover(self, of: Owner, cursor: Cursor, positions: Sequence[int]) -> None:
+        of_session = (of.team_id, of.user_id, cursor.subject)
+        covered = canonical_json(list(positions))
+        self._run(
+            "DELETE FROM unread_messages WHERE team_id = ? AND user_id = ? AND session = ?"
+            " AND pos IN (SELECT value FROM json_each(?))",
+            (*of_session, covered),
+        )
+        self._run(
+            "INSERT OR IGNORE INTO unread_messages (team_id, user_id, session, pos)"
+            " SELECT team_id, user_id, session, pos FROM messages WHERE team_id = ? AND user_id = ? AND session = ?"
+            " AND pos > coalesce((SELECT pos FROM pipeline_cursors WHERE team_id = ? AND user_id = ?"
+            "  AND stage = 'extract' AND subject = ?), 0) AND pos <= ?"
+            " AND state = 'live' AND hidden = 0 AND pos NOT IN (SELECT value FROM json_each(?))",
+            (*of_session, *of_session, cursor.pos, covered),
+        )
+        self.set_cursor(of, cursor)
+
+    def read_again(self, of: Owner, session: str, message_ids: Sequence[str]) -> None:
+        self._run(
+            "INSERT OR IGNORE INTO unread_messages (team_id, user_id, session, pos)"
+            " SELECT m.team_id, m.user_id, m.session, m.pos FROM json_each(?) j CROSS JOIN messages m"
+            " WHERE m.team_id = ? AND m.id = j.value AND m.user_id = ? AND m.session = ?",
+            (canonical_json(list(message_ids)), of.team_id, of.user_id, session),
+        )
+
     def put_run(self, row: RunRow) -> None:
         self._run(insert_sql("pipeline_runs", RUN_COLUMNS), values_of(sealed(row), RUN_COLUMNS))
 

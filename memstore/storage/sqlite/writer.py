@@ -226,8 +226,8 @@ class SqliteWriter(PipelineWrites, SqliteReader):
             (fork, team_id, user_id, session),
         )
 
-    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> None:
-        self._run(
+    def restore_messages(self, team_id: str, user_id: str, session: str, ids: Sequence[str]) -> int:
+        return self._run(
             "UPDATE messages SET branch = 0, live = 1 WHERE team_id = ? AND user_id = ? AND session = ?"
             " AND state = 'live' AND hidden = 0 AND branch <> 0 AND id IN (SELECT value FROM json_each(?))",
             (team_id, user_id, session, canonical_json(list(ids))),
@@ -329,20 +329,13 @@ class SqliteWriter(PipelineWrites, SqliteReader):
             (now, by, begin, begin, team_id, memory_id),
         )
 
-    def revive_memory(self, team_id: str, memory_id: str, tokens: IndexTokens) -> None:
-        slot = self._value(
-            "SELECT v.slot FROM memories h JOIN memory_versions v ON v.team_id = h.team_id AND v.id = h.id"
-            " AND v.version = h.version WHERE h.team_id = ? AND h.id = ?",
-            (team_id, memory_id),
-        )
-        deleted = self._value("SELECT state = 'deleted' FROM memory_versions WHERE slot = ?", (slot,))
-        self._run(
+    def revive_memory(self, team_id: str, memory_id: str) -> None:
+        self._run(  # what is not deleted never left the indexes
             "UPDATE memory_versions SET state = 'live', superseded_at = NULL, superseded_by = NULL,"
-            " valid_to = stated_valid_to WHERE slot = ?",
-            (slot,),
+            " valid_to = stated_valid_to WHERE team_id = ? AND id = ? AND state <> 'deleted'"
+            " AND version = (SELECT version FROM memories WHERE team_id = ? AND id = ?)",
+            (team_id, memory_id, team_id, memory_id),
         )
-        if deleted and (tokens.words or tokens.literal):  # a superseded version never left the indexes
-            self._index("memories", team_id, [(slot, tokens)])
 
     def delete_memory(self, team_id: str, memory_id: str, now: int, actor: str) -> None:
         slots = [
