@@ -32,6 +32,10 @@ _SPEAKER = re.compile(
 )
 _NAMED = re.compile(r"\s*(?!(?:Note|Update|Ps|Fyi|Reminder|Also|Btw|Correction|Edit|Context|Background|Fact|Facts|Info|Plan|Decision"
                     r"|Important|Rule|Rules|Remember|Preference|Deadline|Today|Tomorrow|Name|Job|Role|Home|Re|Todo)\b)[A-Z][a-z]{1,14}(?: [A-Z][a-z]{1,14})?:\s")  # fmt: skip
+_SHOUTED = re.compile(
+    r"\s*(?!(?:NOTE|UPDATE|FYI|PS|TODO|IMPORTANT|REMINDER|RULES?|FACT|EDIT|BTW|ALSO)\b)[A-Z][A-Z.'’]{1,14}(?: [A-Z.'’]{1,14})?:\s"
+)
+"""Whose line it is in a script."""
 _BULLET = re.compile(r"\s*(?:[-*•·]|\d{1,2}[.)、])\s+")
 _QUOTES = re.compile(
     r"「[^「」\n]{0,400}」|『[^『』\n]{0,400}』|“[^“”\n]{0,400}”|‘[^‘’\n]{2,400}’|\"[^\"\n]{1,400}\"|《[^《》\n]{1,60}》|(?<![\w'])'[^'\n]{4,400}'(?!\w)"
@@ -56,13 +60,14 @@ _MATERIAL_AHEAD = re.compile(
     re.IGNORECASE,
 )
 _MATERIAL_BEFORE = re.compile(
-    r"(?:翻译|润色|改写|总结|概括|校对|分析|修改)[^。！？\n]{0,6}(?:上面|以上|上述|这段|这句|这篇|这封|这个句子)|(?:上面|以上|上述|这段话?|这句话?|这篇|这封)[^。！？\n]{0,12}(?:翻译|润色|改写|总结|概括|校对|语法|修改)"
-    r"|\b(?:translate|proofread|summari[sz]e|rewrite|rephrase|paraphrase|polish|correct)\b[^.!?\n]{0,20}\b(?:above|this (?:text|sentence|paragraph|passage|email))\b",
+    r"(?:翻译|润色|改写|总结|概括|校对|分析|修改)[^。！？\n]{0,6}(?:上面|以上|上述|这段|这句|这篇|这封|这个句子)|(?:上面|以上|上述|[这那]段话?|[这那]句话?|[这那]篇|[这那]封|[这那]部分)[^。！？\n]{0,12}(?:翻译|润色|改写|总结|概括|校对|语法|修改|压缩|精简|缩短|缩减|浓缩|扩写|扩充|重写|续写|整理成|改成)"
+    r"|\b(?:translate|proofread|summari[sz]e|rewrite|rephrase|paraphrase|polish|correct|shorten|condense|expand|continue|extend|tighten)\b[^.!?\n]{0,20}\b(?:above|this (?:text|sentence|paragraph|passage|email))\b",
     re.IGNORECASE,
 )
 _NOT_MEANT = re.compile(
     r"开玩笑|逗你|骗你的|才怪|角色扮演|扮演|假装你|假装我|我们来玩|写[一个篇段首]{1,3}[^。！？\n]{0,10}(?:故事|小说|剧本|诗|歌|台词|作文|独白|人设)|(?:小说|剧本|故事|作文)里"
     r"|\b(?:just kidding|kidding|jk|role-?play|pretend(?:ing)?|act as|in character|joking|"
+    r"(?:continue|finish|extend|go on with) (?:the|this|that|my) (?:\w+ ){0,2}(?:story|poem|novel|scene|song|monologue|script|essay|dialogue|lyrics)|"
     r"write (?:me )?an? (?:\w+ ){0,3}(?:story|poem|novel|scene|song|monologue|script|essay|dialogue))\b|[（(](?:不是|bushi|误)[)）]|狗头|\[doge\]",
     re.IGNORECASE,
 )
@@ -123,7 +128,11 @@ def _without_markup(text: str) -> str:
 
 def _foreign(line: str) -> bool:
     return bool(
-        _QUOTED_LINE.match(line) or _LOG_LINE.match(line) or _SPEAKER.match(line) or _NAMED.match(line)
+        _QUOTED_LINE.match(line)
+        or _LOG_LINE.match(line)
+        or _SPEAKER.match(line)
+        or _NAMED.match(line)
+        or _SHOUTED.match(line)
     )
 
 
