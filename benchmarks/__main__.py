@@ -183,9 +183,9 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--limit", type=_positive, help="about this many cases (default: all)")
     _common(part, plot=False)
     part = parts.add_parser("background", help="what a worker costs those who record")
-    part.add_argument("--calls", type=_positive, default=200, help="timed calls of a block (default: 200)")
-    part.add_argument("--blocks", type=_positive, default=5, help="of each arrangement (default: 5)")
-    part.add_argument("--backlog", type=_positive, default=4_000, help="messages that wait (default: 4000)")
+    part.add_argument("--calls", type=_positive, default=500, help="timed calls of a block (default: 500)")
+    part.add_argument("--blocks", type=_positive, default=4, help="of each arrangement (default: 4)")
+    part.add_argument("--backlog", type=_positive, default=8_000, help="messages that wait (default: 8000)")
     part.add_argument("--folder", type=Path, help="where the store is built (default: a temporary folder)")
     _common(part, plot=False)
     return parser
