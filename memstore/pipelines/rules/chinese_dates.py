@@ -10,6 +10,7 @@ from memstore.pipelines.rules.date_pieces import (
     Clock,
     Days,
     Piece,
+    Reader,
     chinese_number,
     coming_weekday,
     following_day_of_month,
@@ -24,6 +25,9 @@ from memstore.pipelines.rules.date_pieces import (
     nearest_month,
     nearest_weekday,
     one,
+    piece_of,
+    pieces,
+    recurring,
     shifted,
     stretch,
     weekday_in_week,
@@ -100,65 +104,53 @@ _PATTERN = re.compile(
 
 def chinese_pieces(text: str, base: Callable[[int, int], Base]) -> Iterator[Piece]:
     """In the order of the text, none overlapping another. ``base`` is asked with the span of each."""
-    for found in _PATTERN.finditer(text):
-        kind = next(name for name in _READERS if found[name] is not None)
-        piece = _READERS[kind](found, base(*found.span()), text)
-        if piece is not None:
-            yield piece
-
-
-def _piece(found: re.Match[str], days: Days | None, **more: object) -> Piece | None:
-    return None if days is None else Piece(*found.span(), days=days, **more)  # type: ignore[arg-type]
-
-
-def _recurring(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
-    return Piece(*found.span(), recurring=True)
+    return pieces(_PATTERN, _READERS, text, base)
 
 
 def _full(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
     year, month = int(found["fy"]), _number(found["fm"])
     if found["fd"] is None:
-        return _piece(found, month_of(year, month), full=True)
-    return _piece(found, one(made(year, month, _number(found["fd"]))), full=True)
+        return piece_of(found, month_of(year, month), full=True)
+    return piece_of(found, one(made(year, month, _number(found["fd"]))), full=True)
 
 
 def _relative_year(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     year = base.day.year + _YEAR_WORDS[found["ry"]]
     if found["ryd"]:
-        return _piece(found, one(made(year, _number(found["rym"]), _number(found["ryd"]))))
+        return piece_of(found, one(made(year, _number(found["rym"]), _number(found["ryd"]))))
     if found["rym"]:
-        return _piece(found, month_of(year, _number(found["rym"])))
+        return piece_of(found, month_of(year, _number(found["rym"])))
     if found["ryend"]:
-        return _piece(found, month_of(year, 1) if "初" in found["ryend"] else last_of_month(year, 12))
-    return _piece(found, year_of(year))
+        return piece_of(found, month_of(year, 1) if "初" in found["ryend"] else last_of_month(year, 12))
+    return piece_of(found, year_of(year))
 
 
 def _year(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
-    return _piece(found, year_of(int(found["y"])), full=True)
+    return piece_of(found, year_of(int(found["y"])), full=True)
 
 
 def _relative_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     year, month = month_after(base.day.year, base.day.month, _WEEKS[found["rm"]])
     if found["rmd"]:
         day = _number(found["rmd"])
-        return _piece(found, one(made(year, month, day)), following=following_day_of_month(day))
-    return _piece(found, _part_of_month(year, month, found["rmend"]))
+        return piece_of(found, one(made(year, month, day)), following=following_day_of_month(day))
+    return piece_of(found, _part_of_month(year, month, found["rmend"]))
 
 
 def _month_day(found: re.Match[str], base: Base, _text: str) -> Piece | None:
-    return _piece(found, one(nearest_date(base, _number(found["mdm"]), _number(found["mdd"]))))
+    return piece_of(found, one(nearest_date(base, _number(found["mdm"]), _number(found["mdd"]))))
 
 
 def _month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     days = nearest_month(base, _number(found["m"]))
     if days is None:
         return None
-    return _piece(found, _part_of_month(days.start.year, days.start.month, found["mend"]))
+    return piece_of(found, _part_of_month(days.start.year, days.start.month, found["mend"]))
 
 
 def _end(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     month = base.day.month if found["end"].startswith("月") else 12
-    return _piece(found, _part_of_month(base.day.year, month, found["end"][-1]))
+    return piece_of(found, _part_of_month(base.day.year, month, found["end"][-1]))
 
 
 def _part_of_month(year: int, month: int, part: str | None) -> Days | None:
@@ -181,18 +173,18 @@ def _weekday(found: re.Match[str], base: Base, text: str) -> Piece | None:
     else:
         day = nearest_weekday(base, weekday)
     if found["wd"] == "末":
-        return _piece(found, stretch(day, 2))
-    return _piece(
+        return piece_of(found, stretch(day, 2))
+    return piece_of(
         found, one(day), weekday=found["ww"] is None, following=lambda start: coming_weekday(start, weekday)
     )
 
 
 def _week(found: re.Match[str], base: Base, _text: str) -> Piece | None:
-    return _piece(found, stretch(weekday_in_week(base.day, _WEEKS[found["wk"]], 0), 7))
+    return piece_of(found, stretch(weekday_in_week(base.day, _WEEKS[found["wk"]], 0), 7))
 
 
 def _word(found: re.Match[str], base: Base, _text: str) -> Piece | None:
-    return _piece(found, one(shifted(base.day, _DAY_WORDS[found["near"] or found["word"]])))
+    return piece_of(found, one(shifted(base.day, _DAY_WORDS[found["near"] or found["word"]])))
 
 
 def _offset(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -205,7 +197,7 @@ def _offset(found: re.Match[str], base: Base, _text: str) -> Piece | None:
         minutes = count + half / 2 if unit == "分钟" else 60 * count + 30 * half
         instant = moved_instant(base.at, minutes=sign * minutes)
         return Piece(*found.span(), instant=instant) if instant else None
-    return _piece(found, _moved(base.day, sign * count, unit, sign * half))
+    return piece_of(found, _moved(base.day, sign * count, unit, sign * half))
 
 
 def _moved(day: date, count: int, unit: str, half: int) -> Days | None:
@@ -223,7 +215,7 @@ def _moved(day: date, count: int, unit: str, half: int) -> Days | None:
 
 def _day_of_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     day = _number(found["d"])
-    return _piece(found, one(nearest_day_of_month(base, day)), following=following_day_of_month(day))
+    return piece_of(found, one(nearest_day_of_month(base, day)), following=following_day_of_month(day))
 
 
 def _time(found: re.Match[str], _base: Base, text: str) -> Piece | None:
@@ -269,8 +261,8 @@ def _number(text: str) -> int:
     return chinese_number(text) or 0
 
 
-_READERS: dict[str, Callable[[re.Match[str], Base, str], Piece | None]] = {
-    "recurring": _recurring,
+_READERS: dict[str, Reader] = {
+    "recurring": recurring,
     "full": _full,
     "relyear": _relative_year,
     "year": _year,

@@ -6,7 +6,7 @@ repetition (每周三, on Mondays), which names no date and takes its clock time
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
@@ -258,3 +258,29 @@ def tells_of_past(text: str, start: int, end: int) -> bool:
     if _AHEAD.search(clause):
         return False
     return bool(_PAST_CHINESE.search(clause) or _PAST_ENGLISH.search(clause))
+
+
+Reader = Callable[[re.Match[str], Base, str], Piece | None]
+"""Reads what was found at a place in a text."""
+
+
+def pieces(
+    pattern: re.Pattern[str], readers: Mapping[str, Reader], text: str, base: Callable[[int, int], Base]
+) -> Iterator[Piece]:
+    """What a language's pattern finds, each read by the reader of the group that it was found as: in the order of the
+    text, none overlapping another."""
+    for found in pattern.finditer(text):
+        kind = next(name for name in readers if found[name] is not None)
+        piece = readers[kind](found, base(*found.span()), text)
+        if piece is not None:
+            yield piece
+
+
+def piece_of(found: re.Match[str], days: Days | None, **more: object) -> Piece | None:
+    """The days at the place where they were found; None where there are none such."""
+    return None if days is None else Piece(*found.span(), days=days, **more)  # type: ignore[arg-type]
+
+
+def recurring(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
+    """What comes again and again: no date."""
+    return Piece(*found.span(), recurring=True)

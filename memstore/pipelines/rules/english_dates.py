@@ -9,8 +9,8 @@ from memstore.pipelines.rules.date_pieces import (
     PARTS,
     Base,
     Clock,
-    Days,
     Piece,
+    Reader,
     coming_weekday,
     following_day_of_month,
     last_of_month,
@@ -24,6 +24,9 @@ from memstore.pipelines.rules.date_pieces import (
     nearest_month,
     nearest_weekday,
     one,
+    piece_of,
+    pieces,
+    recurring,
     shifted,
     stretch,
     weekday_in_week,
@@ -95,24 +98,12 @@ _PATTERN = re.compile(
 
 def english_pieces(text: str, base: Callable[[int, int], Base]) -> Iterator[Piece]:
     """In the order of the text, none overlapping another. ``base`` is asked with the span of each."""
-    for found in _PATTERN.finditer(text):
-        kind = next(name for name in _READERS if found[name] is not None)
-        piece = _READERS[kind](found, base(*found.span()), text)
-        if piece is not None:
-            yield piece
-
-
-def _piece(found: re.Match[str], days: Days | None, **more: object) -> Piece | None:
-    return None if days is None else Piece(*found.span(), days=days, **more)  # type: ignore[arg-type]
-
-
-def _recurring(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
-    return Piece(*found.span(), recurring=True)
+    return pieces(_PATTERN, _READERS, text, base)
 
 
 def _iso(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
     clock = None if found["ih"] is None else Clock(int(found["ih"]) * 60 + int(found["imin"]))
-    return _piece(
+    return piece_of(
         found, one(made(int(found["iy"]), int(found["im"]), int(found["id"]))), clock=clock, full=True
     )
 
@@ -127,12 +118,12 @@ def _day_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
 
 def _dated(found: re.Match[str], base: Base, year: str | None, month: str, day: str) -> Piece | None:
     if year:
-        return _piece(found, one(made(int(year), _month(month), int(day))), full=True)
-    return _piece(found, one(nearest_date(base, _month(month), int(day))))
+        return piece_of(found, one(made(int(year), _month(month), int(day))), full=True)
+    return piece_of(found, one(nearest_date(base, _month(month), int(day))))
 
 
 def _month_year(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
-    return _piece(found, month_of(int(found["myy"]), _month(found["mym"])), full=True)
+    return piece_of(found, month_of(int(found["myy"]), _month(found["mym"])), full=True)
 
 
 def _in_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -142,11 +133,11 @@ def _in_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
         return None
     if which == "last" and days.start.replace(day=1) >= base.day.replace(day=1):
         days = month_of(days.start.year - 1, days.start.month)
-    return _piece(found, days)
+    return piece_of(found, days)
 
 
 def _in_year(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
-    return _piece(found, year_of(int(found["iny"])), full=True)
+    return piece_of(found, year_of(int(found["iny"])), full=True)
 
 
 def _end_of(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -154,12 +145,12 @@ def _end_of(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     at_end = found["what"].lower() == "end"
     unit = found["eounit"].lower()
     if unit == "week":
-        return _piece(found, one(weekday_in_week(base.day, shift, 6 if at_end else 0)))
+        return piece_of(found, one(weekday_in_week(base.day, shift, 6 if at_end else 0)))
     if unit == "year":
         year = base.day.year + shift
-        return _piece(found, last_of_month(year, 12) if at_end else month_of(year, 1))
+        return piece_of(found, last_of_month(year, 12) if at_end else month_of(year, 1))
     year, month = month_after(base.day.year, base.day.month, shift)
-    return _piece(found, last_of_month(year, month) if at_end else stretch(made(year, month, 1), 10))
+    return piece_of(found, last_of_month(year, month) if at_end else stretch(made(year, month, 1), 10))
 
 
 def _day_of_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -167,8 +158,8 @@ def _day_of_month(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     which = found["domwhich"] or found["which2"]
     if which:
         year, month = month_after(base.day.year, base.day.month, _SHIFT[which.lower()])
-        return _piece(found, one(made(year, month, day)))
-    return _piece(found, one(nearest_day_of_month(base, day)), following=following_day_of_month(day))
+        return piece_of(found, one(made(year, month, day)))
+    return piece_of(found, one(nearest_day_of_month(base, day)), following=following_day_of_month(day))
 
 
 def _slash(found: re.Match[str], base: Base, text: str) -> Piece | None:
@@ -178,11 +169,11 @@ def _slash(found: re.Match[str], base: Base, text: str) -> Piece | None:
     if (first > 12) == (second > 12) or month > 12:  # noqa: PLR2004
         return None
     if found["sy"]:
-        return _piece(found, one(made(int(found["sy"]), month, day)), full=True)
+        return piece_of(found, one(made(int(found["sy"]), month, day)), full=True)
     before = text[max(0, found.start() - 8) : found.start()]
     if not re.search(rf"(?:\b(?:{_TO})\s|[在于到])$", before, re.IGNORECASE):
         return None
-    return _piece(found, one(nearest_date(base, month, day)))
+    return piece_of(found, one(nearest_date(base, month, day)))
 
 
 def _weekday(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -191,28 +182,28 @@ def _weekday(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     which = (found["wwhich"] or "").lower()
     if which in ("", "coming") or "coming" in which:
         ahead = base if not which else Base(base.at, lambda: False)
-        return _piece(
+        return piece_of(
             found, one(nearest_weekday(ahead, weekday)), weekday=not which,
             following=lambda start: coming_weekday(start, weekday),
         )  # fmt: skip
     if "past" in which:
-        return _piece(found, one(nearest_weekday(Base(base.at, lambda: True), weekday)))
-    return _piece(found, one(weekday_in_week(base.day, _SHIFT[which], weekday)))
+        return piece_of(found, one(nearest_weekday(Base(base.at, lambda: True), weekday)))
+    return piece_of(found, one(weekday_in_week(base.day, _SHIFT[which], weekday)))
 
 
 def _period(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     shift, unit = _SHIFT[found["pwhich"].lower()], found["punit"].lower()
     if unit == "week":
-        return _piece(found, stretch(weekday_in_week(base.day, shift, 0), 7))
+        return piece_of(found, stretch(weekday_in_week(base.day, shift, 0), 7))
     if unit == "weekend":
-        return _piece(found, stretch(weekday_in_week(base.day, shift, _SATURDAY), 2))
+        return piece_of(found, stretch(weekday_in_week(base.day, shift, _SATURDAY), 2))
     if unit == "year":
-        return _piece(found, year_of(base.day.year + shift))
-    return _piece(found, month_of(*month_after(base.day.year, base.day.month, shift)))
+        return piece_of(found, year_of(base.day.year + shift))
+    return piece_of(found, month_of(*month_after(base.day.year, base.day.month, shift)))
 
 
 def _weekend(found: re.Match[str], base: Base, _text: str) -> Piece | None:
-    return _piece(found, stretch(nearest_weekday(base, _SATURDAY), 2))
+    return piece_of(found, stretch(nearest_weekday(base, _SATURDAY), 2))
 
 
 def _word(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -222,11 +213,11 @@ def _word(found: re.Match[str], base: Base, _text: str) -> Piece | None:
     if word in ("tonight", "last night"):
         clock = Clock(*PARTS["evening"], exact=False)
         days = -1 if word == "last night" else 0
-    return _piece(found, one(shifted(base.day, days)), clock=clock)
+    return piece_of(found, one(shifted(base.day, days)), clock=clock)
 
 
 def _this_part(found: re.Match[str], base: Base, _text: str) -> Piece | None:
-    return _piece(found, one(base.day), clock=Clock(*PARTS[found["tp"].lower()], exact=False))
+    return piece_of(found, one(base.day), clock=Clock(*PARTS[found["tp"].lower()], exact=False))
 
 
 def _in(found: re.Match[str], base: Base, _text: str) -> Piece | None:
@@ -251,10 +242,10 @@ def _offset(
         instant = moved_instant(at, minutes=minutes)  # type: ignore[arg-type]
         return Piece(*found.span(), instant=instant) if instant else None
     if name == "month":
-        return _piece(found, one(moved_months(day, sign * count)))
+        return piece_of(found, one(moved_months(day, sign * count)))
     if name == "year":
-        return _piece(found, year_of(day.year + sign * count))
-    return _piece(found, one(shifted(day, sign * count * (7 if name == "week" else 1))))
+        return piece_of(found, year_of(day.year + sign * count))
+    return piece_of(found, one(shifted(day, sign * count * (7 if name == "week" else 1))))
 
 
 def _span(found: re.Match[str], _base: Base, _text: str) -> Piece | None:
@@ -319,8 +310,8 @@ def _month(name: str) -> int:
     return _MONTHS[name.rstrip(".").lower()]
 
 
-_READERS: dict[str, Callable[[re.Match[str], Base, str], Piece | None]] = {
-    "recurring": _recurring,
+_READERS: dict[str, Reader] = {
+    "recurring": recurring,
     "iso": _iso,
     "monthday": _month_day,
     "daymonth": _day_month,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from memstore.pipelines.rules.topics import topics
 from memstore.pipelines.values import Known, Scene, SceneChange, SceneTask
+from memstore.pipelines.written_text import DELETED
 
-DELETED = "[DELETED]"
 _OTHER = {"zh": "其他", "en": "Other"}
 _BETWEEN = {"zh": "、", "en": ", "}
 _NAME_WORDS = 2
