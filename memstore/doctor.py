@@ -45,7 +45,8 @@ LOG_BYTES = 64 * 2**20
 """The log is cut back to this once no reader holds it (``journal_size_limit``)."""
 JOBS_READ = 10_000
 LEAST_FREE_BYTES = 16 * 2**20
-_DAY_US = 86_400 * 1_000_000
+_SECOND_US = 1_000_000
+_DAY_US = 86_400 * _SECOND_US
 
 Key = tuple[str, str]
 
@@ -335,7 +336,9 @@ def _age_of_backups(present: list[BackupRow], now: int) -> list[Finding]:
         message = "there is no verified backup: memories, dictionaries and stored recalls have no second copy"
         return [Finding("backups", "info", message, BACKUP)]
     last = present[-1]
-    age = (now - last.taken_at) // _DAY_US
+    age = (
+        now + _SECOND_US - last.taken_at
+    ) // _DAY_US  # of two at one instant the later is named a moment later
     if age < 0:
         message = f"the last verified backup was taken in the future, by a clock that was wrong ({last.path})"
         return [Finding("backups", "warning", message, BACKUP)]

@@ -701,12 +701,6 @@ def test_working_on_and_on_ends_when_the_store_is_closed(store, with_runners):
         store.work()
 
 
-def test_a_wait_for_a_thread_that_is_at_work_leaves_it_at_work(store):
-    """Ctrl-C ends the wait alone; a thread that ``work`` started itself ends with it."""
-    child = start("child_waiter", store.path)
-    assert answered(child) == {"started before": [True, True], "its own": False}
-
-
 def test_what_the_thread_at_work_cannot_do_is_refused(store, with_runners):
     with_runners(Told(store))
     thread = store.start_worker(poll_s=0.005)
@@ -750,45 +744,6 @@ def child_worker(path: str, ahead_s: float) -> None:
     with MemoryStore(path, clock=clock, settings=FAST) as store:
         report = worker_of(store, Told(store, does={"a": asks})).run_due()
         print(json.dumps({"done": report.done, "failed": report.failed}), flush=True)  # noqa: T201
-
-
-def child_waiter(path: str) -> None:
-    """Waits for two threads in turn, and is sent the signal of Ctrl-C by a job while it does."""
-    waits, done = threading.Event(), threading.Event()
-
-    def interrupts(lease: Lease) -> None:
-        once_set(waits)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    join = WorkerThread.join
-
-    def joins(thread: WorkerThread, timeout_s: float | None = None) -> bool:
-        waits.set()
-        return join(thread, timeout_s)
-
-    def interrupted() -> bool:
-        waits.clear()
-        try:
-            store.work(once=False)
-        except KeyboardInterrupt:
-            return True
-        return False
-
-    WorkerThread.join = joins  # type: ignore[method-assign]
-    with MemoryStore(path, clock=ManualClock(), settings=FAST) as store:
-        runner = Told(store, does={"a": interrupts, "b": lambda lease: done.set(), "c": interrupts})
-        store._runners = lambda: [runner]  # type: ignore[method-assign]
-        thread = store.start_worker(poll_s=0.001)
-        put(store, "a")
-        assert interrupted()
-        put(store, "b")
-        first = [thread.running, done.wait(PATIENCE_S)]
-        thread.stop()
-        put(store, "c")
-        assert interrupted()
-        own = store._worker_threads[-1]
-        assert own is not thread
-        print(json.dumps({"started before": first, "its own": own.running}), flush=True)  # noqa: T201
 
 
 def child_recorder(path: str, number: int) -> None:
