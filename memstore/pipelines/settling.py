@@ -206,7 +206,8 @@ class _Settling:
             if row.id not in self.course.consumed:
                 continue
             heir, replaced = self._heir(row.id)
-            if replaced <= ids and heir.id not in self.course.consumed:
+            alike = contained(heir.content, [self.item.proposal.content]) > 0  # else two facts of one memory
+            if replaced <= ids and heir.id not in self.course.consumed and alike:
                 targets[heir.id] = heir
                 note = (
                     f"an earlier item of the batch had replaced {row.id}; this one replaces what came of it"
