@@ -41,6 +41,23 @@ class Usage:
     input_tokens: int | None = None
     output_tokens: int | None = None
 
+    @classmethod
+    def of(cls, reported: object) -> "Usage":
+        """What a model reported, as far as it makes sense: a number of tokens that is none is not known."""
+        given = reported if isinstance(reported, Usage) else cls()
+        return cls(token_count(given.input_tokens), token_count(given.output_tokens))
+
+
+MAX_TOKENS = 1 << 31
+"""Of one call; a larger count is none."""
+
+
+def token_count(value: object) -> int | None:
+    """A count as a model reported it; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_TOKENS:
+        return None
+    return value
+
 
 @dataclass(frozen=True, slots=True)
 class LLMReply:

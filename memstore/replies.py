@@ -114,7 +114,7 @@ def _after_thoughts(text: str) -> str:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise LLMRejected(f"the model's reply cannot be used: {why}; it is asked again later")
+    raise LLMRejected(f"the model's reply cannot be used: {why}; what it was asked for stays pending")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memstore import MemoryStore, Message, Scope
 from memstore.errors import AlreadyRunning, LLMRejected, LLMUnavailable, NotFound
-from memstore.llm import LLMReply
+from memstore.llm import LLMReply, Usage
 from memstore.pipelines.checking import check_proposals
 from memstore.pipelines.closeness import contained, contained_closely
 from memstore.pipelines.extraction import ExtractRunner
@@ -1113,3 +1113,15 @@ def test_memories_are_made_again_after_a_rebuild_from_the_fallback(open_store, a
     again.work(once=True, force=True)
     assert [memory.content for memory in again.get_all(ana)] == ["is allergic to peanuts"]
     assert again.pending(ana) == 0
+
+
+@pytest.mark.parametrize("usage", [Usage(-5, "x"), Usage(10**30, True), None, "many"])  # type: ignore[arg-type]
+def test_tokens_that_make_no_sense_are_not_known(open_store, ana, usage):
+    reply = LLMReply(extraction(proposed("likes tea", kind="persona")), usage=usage)
+    store = open_store(llm=ScriptedLLM(lambda _request: reply))
+    say(store, ana, "chat", "I like tea")
+    store.extract(ana, "chat")
+    assert [memory.content for memory in store.get_all(ana)] == ["likes tea"]
+    [used] = store.usage()
+    assert (used.calls, used.failures) == (1, 0)
+    assert used.input_tokens > 0

@@ -153,7 +153,7 @@ BAD = {
 
 @pytest.mark.parametrize("reply", BAD.values(), ids=BAD)
 def test_what_would_have_to_be_guessed_is_refused(reply):
-    with pytest.raises(LLMRejected, match="asked again later") as refused:
+    with pytest.raises(LLMRejected, match="stays pending") as refused:
         read_json(reply, items)
     assert "content" not in str(refused.value)
 

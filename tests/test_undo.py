@@ -2,7 +2,7 @@
 
 import pytest
 
-from memstore import Scope
+from memstore import Message, Scope
 from memstore.errors import InvalidInput, NotFound
 from memstore.testing import HashEmbedder
 from tests.conftest import contents, leave_team
@@ -268,3 +268,19 @@ def test_killed_while_it_is_undone(open_store, store, model, ana, at):
     assert current(store, ana) == ["lives in Nice"]
     store.undo(ana, last(store, ana))
     assert current(store, ana) == ["lives in Lyon"]
+
+
+def test_what_comes_back_gets_its_scene_again(open_store, ana):
+    """By rules: the scene of the old home went with it."""
+    store = open_store()
+    for text in ("我住在成都。", "我搬到杭州了。"):
+        store.record(ana, [Message("user", text), Message("assistant", "好的")], "chat")
+        store.work(once=True, force=True)
+    assert not any("成都" in scene.content for scene in store.scenes(ana))
+    [moved] = [verdict for verdict in store.verdicts(ana) if verdict.action == "update"]
+    store.undo(ana, moved.id)
+    store.work(once=True, force=True)
+    assert [memory.content for memory in store.get_all(ana)] == ["我住在成都"]
+    scenes = [scene.content for scene in store.scenes(ana)]
+    assert any("成都" in content for content in scenes)
+    assert not any("杭州" in content for content in scenes)

@@ -14,7 +14,7 @@ from memstore.agent_settings import AgentSettings
 from memstore.clock import Clock
 from memstore.config import Settings
 from memstore.errors import LLMOverBudget, LLMRejected, LLMUnavailable, MemstoreError
-from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest, Usage
+from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest, Usage, token_count
 from memstore.pipelines.values import Judge
 from memstore.pipelines.work import SECOND, JudgeFor, Lease
 from memstore.storage.base import Reader, Storage, Writer
@@ -26,8 +26,6 @@ FIRST_TERM_S = 60
 LONGEST_TERM_S = 15 * 60
 """A breaker that opens again stays open for twice as long, up to this."""
 CHARS_A_TOKEN = 4
-MAX_COUNT = 1 << 31
-"""Of tokens of one call; a larger count is none."""
 _DAY = 86_400 * SECOND
 _FIRST_WIDE = "\u2e80"
 """From here on (Han, kana, Hangul, emoji) a character counts as a token."""
@@ -231,16 +229,11 @@ def _cost_of(error: Exception, asked: int) -> Cost:
 
 def _reckoned(usage: object, calls: object, asked: int, answered: int, *, failed: bool) -> Cost:
     """:param asked: an estimate for each call, where the model does not say; ``answered`` one for the last."""
-    given = usage if isinstance(usage, Usage) else Usage()
-    made = max(1, _reported(calls, 1))
-    tokens = _reported(given.input_tokens, asked * made), _reported(given.output_tokens, answered)
-    return Cost(*tokens, calls=made, failed=failed)
-
-
-def _reported(value: object, estimate: int) -> int:
-    """A count that makes no sense is none."""
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
-    return value if sound and isinstance(value, int) else estimate
+    given = Usage.of(usage)
+    made = max(1, token_count(calls) or 1)
+    read = asked * made if given.input_tokens is None else given.input_tokens
+    written = answered if given.output_tokens is None else given.output_tokens
+    return Cost(read, written, calls=made, failed=failed)
 
 
 # --- days and terms -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from memstore.errors import LLMRejected, LLMUnavailable, MemstoreError
-from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest
+from memstore.llm import LLM, NOT_FINISHED, LLMReply, LLMRequest, Usage
 from memstore.pipelines.model_quoting import comparison_slots, profile_slots, scene_slots, window_slots
 from memstore.pipelines.model_reading import (
     MAX_PROPOSALS,
@@ -110,7 +110,7 @@ class ModelJudge:
         reply = self._answer(
             LLMRequest(task, messages, schema, self._max_tokens, self._timeout_s, asked.id, self._model)
         )
-        return Judgement(read(reply.text), self.name, asked.id, reply.text, reply.usage)
+        return Judgement(read(reply.text), self.name, asked.id, reply.text, Usage.of(reply.usage))
 
     def _answer(self, request: LLMRequest) -> LLMReply:
         try:
@@ -125,14 +125,20 @@ class ModelJudge:
             ) from None
         if not isinstance(reply, LLMReply) or not isinstance(reply.text, str):
             raise LLMRejected(
-                f"the model {self.name} answered {type(reply).__name__}, not an LLMReply with text: mend its complete()"
+                f"the model {self.name} answered {_kind_of(reply)}, not an LLMReply with text: mend its complete()"
             )
         if reply.finish_reason in NOT_FINISHED:
             raise LLMRejected(
                 f"the reply of {self.name} to {request.task} was cut off ({reply.finish_reason} after at most"
-                f" {request.max_tokens} tokens); it is asked again later"
+                f" {request.max_tokens} tokens); what it was asked for stays pending"
             )
         return reply
+
+
+def _kind_of(reply: object) -> str:
+    if isinstance(reply, LLMReply):
+        return f"an LLMReply whose text is {type(reply.text).__name__}"
+    return type(reply).__name__
 
 
 def _object(**properties: Any) -> Mapping[str, Any]:

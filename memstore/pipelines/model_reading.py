@@ -187,7 +187,7 @@ def read_profile(text: str, max_chars: int) -> str:
     clean = _clean(told, max_chars)
     if not clean:
         raise LLMRejected(
-            "the model's profile is empty; the profile stays as it was, and it is asked again later"
+            "the model's profile is empty; the profile stays as it was, and what is new stays pending"
         )
     if is_apology(clean):
         raise LLMRejected("the model apologised instead of writing a profile; the profile stays as it was")

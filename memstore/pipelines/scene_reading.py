@@ -90,7 +90,7 @@ def look(reader: Reader, of: Owner, agent_id: str, now: int) -> SceneView:
     arrived = reader.memories_after(of, cursor.arrival, agent_id, MAX_NEW_MEMORIES)
     memories = {row.id: row for row in arrived}
     sources: dict[str, tuple[str, ...]] = {}
-    earlier: set[str] = set()
+    earlier = set(reader.memories_that_came_back(of, agent_id))
     for scene in scenes:
         sources[scene.id] = scene_sources(reader, scene)
         earlier.update(_earlier_sources(reader, scene))

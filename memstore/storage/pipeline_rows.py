@@ -392,6 +392,10 @@ class PipelineReader(Protocol):
         """Live ones, the oldest first; agent None: of all agents."""
         ...
 
+    def memories_that_came_back(self, of: Owner, agent_id: str) -> list[str]:
+        """Live memories of which a scene run was told that they are gone."""
+        ...
+
     def scene_history(self, team_id: str, scene_id: str) -> list[SceneRow]:
         """All versions, oldest first."""
         ...

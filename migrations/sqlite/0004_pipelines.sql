@@ -77,6 +77,8 @@ CREATE TABLE pipeline_runs (
   UNIQUE (team_id, id)
 ) STRICT;
 
+CREATE INDEX pipeline_runs_of ON pipeline_runs (team_id, user_id, stage, subject);
+
 CREATE TABLE verdicts (
   number         INTEGER PRIMARY KEY AUTOINCREMENT,
   team_id        TEXT    NOT NULL CHECK (team_id <> ''),

@@ -361,6 +361,17 @@ class PipelineReads(JobReads):
         )
         return [SceneRow(*row) for row in rows]
 
+    def memories_that_came_back(self, of: Owner, agent_id: str) -> list[str]:
+        rows = self._rows(
+            "SELECT DISTINCT h.id FROM pipeline_runs r CROSS JOIN json_each(r.inputs, '$.gone') j"
+            " JOIN memories h ON h.team_id = r.team_id AND h.id = j.value"
+            " JOIN memory_versions v ON v.team_id = h.team_id AND v.id = h.id AND v.version = h.version"
+            " WHERE r.team_id = ? AND r.user_id = ? AND r.stage = 'scenes' AND r.subject = ? AND v.state = 'live'"
+            " ORDER BY h.id",
+            (of.team_id, of.user_id, agent_id),
+        )
+        return [row_id for (row_id,) in rows]
+
     def scene_history(self, team_id: str, scene_id: str) -> list[SceneRow]:
         rows = self._rows(
             f"SELECT {SCENES} FROM scene_versions WHERE team_id = ? AND id = ? ORDER BY version",
