@@ -28,6 +28,7 @@ from memstore.model_server import (
     checked_count,
     checked_seconds,
 )
+from memstore.prompts import prompt
 from memstore.replies import read_json
 
 if TYPE_CHECKING:
@@ -63,12 +64,6 @@ _ABOUT_TOKENS = re.compile(
 # "Unsupported value: 'temperature' does not support 0 with this model" (OpenAI), "invalid temperature: only 1 is
 # allowed for this model" (Moonshot).
 _ABOUT_TEMPERATURE = re.compile(r"\btemperature\b", re.IGNORECASE)
-
-_FOLLOW = "Answer with a single JSON value and no other text. It must follow this JSON schema:\n"
-_REPAIR = (
-    "That could not be read as JSON of the form that was asked for. Give the same answer again: only the JSON that "
-    "follows the schema, without any other text."
-)
 
 _SERVICE = Service(
     name="the chat server",
@@ -201,7 +196,7 @@ class OpenAIChat:
         messages = (
             *request.messages,
             {"role": "assistant", "content": first.text},
-            {"role": "user", "content": _REPAIR},
+            _asked_form(request.schema)[1],
         )
         try:
             second = self._answer(request, messages, deadline)
@@ -281,9 +276,14 @@ def _body(model: str, request: LLMRequest, messages: Sequence[Mapping[str, str]]
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
+def _asked_form(schema: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """What a server that takes no schema is told beside the question, and what a reply in another form is answered."""
+    return prompt("form", "any").filled({"schema": json.dumps(schema, ensure_ascii=False)})
+
+
 def _with_schema(messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> list[Mapping[str, str]]:
     """The schema at the end of the system message, of which many servers take only one."""
-    told = _FOLLOW + json.dumps(schema, ensure_ascii=False)
+    told = _asked_form(schema)[0]["content"]
     if messages and messages[0]["role"] == "system":
         first = {**messages[0], "content": f"{messages[0]['content']}\n\n{told}"}
         return [first, *messages[1:]]

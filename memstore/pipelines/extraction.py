@@ -15,16 +15,15 @@ from memstore.pipelines.applying import Applied, Applying, Outcome, covering
 from memstore.pipelines.checking import check_proposals, encodable
 from memstore.pipelines.comparing import comparison, neighbourhood
 from memstore.pipelines.settling import Batch, Settled, settle
+from memstore.pipelines.sweeping import under_way
 from memstore.pipelines.windows import Excerpt, excerpt
 from memstore.pipelines.work import SECOND, Lease, NotDue, Pipelines, owner_of
 from memstore.storage.base import Writer
-from memstore.storage.pipeline_rows import Backlog, Cursor, Job, JobState, Owner, job_key
+from memstore.storage.pipeline_rows import Backlog, Cursor, Job, Owner, job_key
 from memstore.text import IndexTokens
 
 KIND: Literal["extract"] = "extract"
 MAX_SCENE_CHARS = 300
-_EVERY_JOB = 1_000_000
-_THERE: tuple[JobState, ...] = ("queued", "running", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class ExtractRunner:
     def sweep(self) -> None:
         """Sessions with messages that no extraction covered get a job, unless one is there that waits, runs or gave up."""
         with self._pipelines.storage.read() as reader:
-            known = {job.dedupe_key for state in _THERE for job in reader.jobs(state, KIND, None, _EVERY_JOB)}
+            known = under_way(reader, KIND)
             missing = [one for one in reader.backlogs() if _key(_owner(one), one.session) not in known]
         if not missing:
             return

@@ -1,4 +1,5 @@
-"""The prompts of the pipelines: one ``<task>.<language>.md`` each, with name and version in its head.
+"""The prompts of the pipelines: one ``<task>.<language>.md`` each, with name and version in its head. ``form.any`` is what
+is said of the form of an answer, in any language, where a server takes no schema.
 
 A decision keeps the ``id`` of the prompt that it was made with (``extract.zh@1``), so a changed text is a new version;
 a test holds the two together.
