@@ -17,7 +17,8 @@ from memstore.pipelines.checking import check_proposals
 from memstore.pipelines.closeness import contained, contained_closely
 from memstore.pipelines.extraction import ExtractRunner
 from memstore.pipelines.values import Extraction, Proposal, Said, Window
-from memstore.pipelines.windows import language_of, said
+from memstore.pipelines.windows import said
+from memstore.pipelines.written_text import language_of
 from memstore.storage.pipeline_rows import Owner
 from memstore.storage.rows import MessageRow
 from memstore.testing import HashEmbedder, ScriptedLLM
@@ -264,7 +265,7 @@ def test_times_are_those_of_the_speakers_zone(open_store, ana):
     ],
 )
 def test_the_language_of_a_conversation(text, language):
-    assert language_of([_said("1", text)]) == language
+    assert language_of([text]) == language
 
 
 @pytest.mark.parametrize("seconds", [-62_135_596_800, 253_402_300_799])

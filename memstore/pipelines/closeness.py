@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from memstore.pipelines.written_text import language_of
 from memstore.text import normalise
 
 EXAMINED_CHARS = 20_000
@@ -54,13 +55,7 @@ def _stem(word: str) -> str:
 def is_chinese(text: str) -> bool:
     """Whether more of it is Chinese than is not; a Han character stands for about a word. Texts that differ in this have
     no words in common, whatever they mean."""
-    han = words = 0
-    for run in _RUNS.finditer(text[:EXAMINED_CHARS]):
-        if run["han"] is None:
-            words += 1
-        else:
-            han += len(run["han"])
-    return han > words
+    return language_of([text[:EXAMINED_CHARS]]) == "zh"
 
 
 def contained(text: str, told: Iterable[str]) -> float:

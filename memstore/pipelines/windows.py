@@ -10,6 +10,7 @@ from memstore.agent_settings import AgentSettings
 from memstore.pipelines.model_quoting import left_out, without_files
 from memstore.pipelines.trusted import said_by_principal, trust_of
 from memstore.pipelines.values import MAX_SAID_CHARS, Language, Said, Window
+from memstore.pipelines.written_text import language_of
 from memstore.sessions import message_text
 from memstore.storage.base import Reader
 from memstore.storage.pipeline_rows import Backlog, Cursor, Owner
@@ -25,8 +26,6 @@ _MARK_CHARS = 60
 _SENTENCE_END = re.compile("[.!?]\\s|[\u3002\uff01\uff1f\n]")
 _SEARCHED_CHARS = 400
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_WORD = re.compile("[A-Za-z\u00c0-\u024f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def excerpt(
     background = tuple(
         said(row, zone) for row in before if _is_readable(row) and row.task_id in (None, task_id)
     )
-    language = language_of(_of_users(new) or [*background, *new])
+    language = language_of(one.text for one in _of_users(new) or [*background, *new])
     most = min(max(settings.window_chars, _LEAST_CHARS), MAX_SAID_CHARS)
     shown = [_shown(message, most, language) for message in new]
     window = Window(
@@ -159,10 +158,3 @@ def _zone(named: str | None, otherwise: ZoneInfo) -> tzinfo:
 
 def _of_users(messages: Sequence[Said]) -> list[Said]:
     return [message for message in messages if message.role == "user"]
-
-
-def language_of(messages: Sequence[Said]) -> Language:
-    """Of a conversation: a Han character stands for about a word."""
-    han = sum(len(_HAN.findall(message.text)) for message in messages)
-    words = sum(len(_WORD.findall(message.text)) for message in messages)
-    return "zh" if han and han >= words else "en"

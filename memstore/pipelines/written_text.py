@@ -59,4 +59,4 @@ def language_of(texts: Iterable[str]) -> Language:
     for text in texts:
         han += len(_HAN.findall(text))
         words += len(_LETTERS.findall(text))
-    return "zh" if han > words else "en"
+    return "zh" if han and han >= words else "en"
