@@ -17,8 +17,8 @@ from reliability_support import ROOT
 from scripts.pipeline_story import playing
 
 KILLS = int(os.environ.get("MEMSTORE_TEST_PIPELINE_KILLS", "60"))
-"""Of each stage."""
-STAGES = ("extract", "verdict", "scenes", "profile", "undo")
+"""Of each stage; verdicts are asked for and given within an extraction."""
+STAGES = ("extract", "scenes", "profile", "undo")
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["scripts.pipeline_story.warm"])
 

@@ -38,8 +38,8 @@ from reliability_support import (
 
 FIXTURES = TESTS / "fixtures"
 FAST = Settings(timezone="UTC", durability="process")
-LINE_EVERY = int(os.environ.get("MEMSTORE_TEST_UPGRADE_LINES") or 23)
-FAULT_EVERY = int(os.environ.get("MEMSTORE_TEST_UPGRADE_FAULTS") or 11)
+LINE_EVERY = int(os.environ.get("MEMSTORE_TEST_UPGRADE_LINES") or 47)
+FAULT_EVERY = int(os.environ.get("MEMSTORE_TEST_UPGRADE_FAULTS") or 19)
 """Which places of an upgrade are tried; 1 is the long form."""
 OLDER = range(1, newest_version())
 ANA, BO, ZHANG = (
